@@ -1,8 +1,9 @@
 //! How many leaves a window meets, whatever the order in which points are inserted.
 
 use crate::costs::mix;
+use crate::stop::StopAtEnd;
 use indelible::{Box2, HilbertOptions, Point2, Pool};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const POINTS: u64 = 100_000;
 
@@ -145,4 +146,48 @@ fn searches_beside_a_change_of_the_grid_miss_nothing_and_find_nothing_twice() {
         });
         assert_eq!(index.check().unwrap(), [""; 0]);
     }
+}
+
+/// Leaves run empty and are merged all the time. Once, a search that was longer than a time slice began again each time that many leaves had been merged, and never
+/// came to its end.
+#[test]
+fn searches_of_all_records_end_beside_writers_whose_leaves_are_merged() {
+    const THERE: u64 = 400_000;
+    const OWN: u64 = 8_000;
+    const MERGERS: u64 = 6;
+    let spot = |number: u64| Point2::from(place(number));
+    let pool = Pool::in_memory().unwrap();
+    let spatial = pool.spatial::<Point2>("s").unwrap();
+    let there = (0..THERE).map(|number| (spot(number), number));
+    spatial.bulk_load(there, 0.7).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for merger in 0..MERGERS {
+            let (spatial, stop) = (&spatial, &stop);
+            scope.spawn(move || {
+                let corner = |number| {
+                    let [x, y] = place(number + merger * OWN);
+                    Point2::new(x / 20.0 + merger as f64 / 10.0, y / 20.0)
+                };
+                let own = (0..OWN).map(|number| (corner(number), THERE + number));
+                let own: Vec<(Point2, u64)> = own.collect();
+                while !stop.load(Ordering::Relaxed) {
+                    own.iter().for_each(|&(place, payload)| {
+                        spatial.insert(place, payload).unwrap();
+                    });
+                    own.iter().for_each(|&(place, payload)| {
+                        assert!(spatial.remove(place, payload).unwrap());
+                    });
+                }
+            });
+        }
+        let _stop = StopAtEnd(&stop);
+        for _ in 0..3 {
+            let found = spatial.intersecting(Box2::EVERYTHING).unwrap();
+            assert!(found.len() as u64 >= THERE);
+            assert!(spatial.bounds().unwrap().is_some());
+            let leaves = spatial.leaves().unwrap().into_iter();
+            assert!(leaves.map(|(_, records)| records as u64).sum::<u64>() >= THERE);
+        }
+    });
 }

@@ -1,6 +1,5 @@
 //! Searches while other threads write: what is there throughout is found exactly once, and a record that moves is in one place.
 
-use crate::stop::StopAtEnd;
 use indelible::{Box2, Point2, Pool, Spatial, SpatialKind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -189,47 +188,4 @@ fn the_box_of_all_records_contains_one_that_moves() {
             assert_eq!(missed, 0, "{kind}");
         });
     }
-}
-
-/// Leaves run empty and are merged all the time. Once, a search that was longer than a time slice began again each time that many leaves had been merged, and never
-/// came to its end.
-#[test]
-fn searches_of_all_records_end_beside_writers_whose_leaves_are_merged() {
-    const THERE: u64 = 400_000;
-    const OWN: u64 = 8_000;
-    const MERGERS: u64 = 6;
-    let pool = Pool::in_memory().unwrap();
-    let spatial = pool.spatial::<Point2>("s").unwrap();
-    let there = (0..THERE).map(|number| (place(number), number));
-    spatial.bulk_load(there, 0.7).unwrap();
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        for merger in 0..MERGERS {
-            let (spatial, stop) = (&spatial, &stop);
-            scope.spawn(move || {
-                let corner = |number| {
-                    let place = place(number + merger * OWN);
-                    Point2::new(place.x / 20.0 + merger as f64 * 10.0, place.y / 20.0)
-                };
-                let own = (0..OWN).map(|number| (corner(number), THERE + number));
-                let own: Vec<(Point2, u64)> = own.collect();
-                while !stop.load(Ordering::Relaxed) {
-                    own.iter().for_each(|&(place, payload)| {
-                        spatial.insert(place, payload).unwrap();
-                    });
-                    own.iter().for_each(|&(place, payload)| {
-                        assert!(spatial.remove(place, payload).unwrap());
-                    });
-                }
-            });
-        }
-        let _stop = StopAtEnd(&stop);
-        for _ in 0..3 {
-            let found = spatial.intersecting(Box2::EVERYTHING).unwrap();
-            assert!(found.len() as u64 >= THERE);
-            assert!(spatial.bounds().unwrap().is_some());
-            let leaves = spatial.leaves().unwrap().into_iter();
-            assert!(leaves.map(|(_, records)| records as u64).sum::<u64>() >= THERE);
-        }
-    });
 }

@@ -5,7 +5,7 @@ use super::layout::{Slot, state, state_of};
 use super::node::{Child, Kin, Node};
 use super::plan::Record;
 use super::search::never_written;
-use crate::Result;
+use crate::{Error, Result};
 use std::sync::atomic::Ordering;
 
 impl Index {
@@ -71,19 +71,26 @@ fn sort_nearly_sorted(records: &mut [Record]) {
 ///
 /// Each slot is written behind the last record, and counts if it is one: which slots have records cannot be predicted.
 fn add_records(node: &Node, slots: &[Slot], records: &mut Vec<Record>) -> Result<()> {
-    let mut are_written = true;
+    let (mut are_written, mut belong) = (true, true);
     let mut end = records.len();
     records.resize(end + slots.len(), (0, 0));
     for slot in slots {
         let word = slot.first.load_acquire();
         records[end] = (node.key(word), slot.second.load_acquire());
-        let state = state_of(word);
+        let (key, state) = (records[end].0, state_of(word));
+        let is_record = (state == state::LIVE) | (state == state::FROZEN);
         are_written &= state != state::NEVER_WRITTEN;
-        end += usize::from((state == state::LIVE) | (state == state::FROZEN));
+        // A node that is made of these records must have no others: recovery would refuse it.
+        belong &= !is_record | ((node.low <= key) & (key <= node.high));
+        end += usize::from(is_record);
     }
     records.truncate(end);
-    match are_written {
-        true => Ok(()),
-        false => Err(never_written(node)),
+    match (are_written, belong) {
+        (false, _) => Err(never_written(node)),
+        (_, false) => Err(Error::Damaged(format!(
+            "the node at {:#x} has a key that does not belong there",
+            node.block.offset
+        ))),
+        _ => Ok(()),
     }
 }

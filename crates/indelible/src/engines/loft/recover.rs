@@ -208,8 +208,13 @@ impl Index {
         };
         // SAFETY: nobody else has seen it.
         match unsafe { source.kin() } {
-            // Only maps of old formats have such moves, and there frozen slots have stayed so.
-            Kin::Node(node) => begin(&node.moving, Mode::Grouped(Groups::of(node))),
+            // Only maps of old formats have such moves.
+            Kin::Node(node) => {
+                begin(&node.moving, Mode::Grouped(Groups::of(node)));
+                // What has just been copied must not be changed here any more.
+                let frozen = self.freeze_all(node, &[]);
+                frozen.expect("invariant: all slots have been read");
+            }
             Kin::Inner(inner) => {
                 begin(&inner.moving, Mode::Subtree);
                 let moved = load_move(&inner.moving).expect("it was installed");
