@@ -233,7 +233,7 @@ fn a_long_value_with_a_damaged_record_is_an_error_also_in_parts() {
     }
     let copy = after_death(&path, "second.pool");
     let mut bytes = std::fs::read(log_of(&copy)).unwrap();
-    let word = (5_u64 + 1) << 32 | WORDS / 2;
+    let word = ((5_u64 + 1) << 32) + WORDS / 2;
     let words = bytes.as_chunks::<8>().0;
     let at = words
         .iter()
