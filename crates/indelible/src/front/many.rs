@@ -67,11 +67,10 @@ impl<K: Key, V: Value> Map<K, V> {
             .collect::<Result<Vec<_>>>()?;
         self.index().expect_writable()?;
         self.index().waiting_once(|| {
-            let mut removed = 0;
-            for code in codes {
-                removed += u64::from(self.remove_code(code)?);
-            }
-            Ok(removed)
+            codes
+                .into_iter()
+                .map(|code| self.remove_code(code).map(u64::from))
+                .sum()
         })
     }
 

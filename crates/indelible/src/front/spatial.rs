@@ -229,13 +229,9 @@ impl<G: Geometry> Spatial<G> {
         self.index.expect_writable()?;
         let mut found = Vec::new();
         self.index.search(&[Rect::EVERYTHING], &mut found)?;
-        self.index.waiting_once(|| {
-            let mut removed = 0;
-            for (shape, payload) in found {
-                removed += u64::from(self.index.remove(&shape, payload)?);
-            }
-            Ok(removed)
-        })
+        let remove = |(shape, payload)| self.index.remove(&shape, payload).map(u64::from);
+        self.index
+            .waiting_once(|| found.into_iter().map(remove).sum())
     }
 
     /// Moves one record with this payload `from` one shape `to` another, in one atomic step, and returns whether it was there.

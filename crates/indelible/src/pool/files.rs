@@ -34,15 +34,18 @@ pub(super) fn io_error(action: &'static str, path: &Path, errno: Errno) -> Error
     }
 }
 
+/// Whether a system call has found no space for a file.
+pub(super) fn is_no_space(errno: Errno) -> bool {
+    matches!(errno, Errno::NOSPC | Errno::DQUOT | Errno::FBIG)
+}
+
 /// The error of a write to a file, which may have found no space.
 pub(super) fn write_error(path: &Path, errno: Errno) -> Error {
-    match errno {
-        Errno::NOSPC | Errno::DQUOT | Errno::FBIG => {
-            let (path, error) = (path.display(), std::io::Error::from(errno));
-            Error::NoSpace(format!("{path} cannot be written: {error}"))
-        }
-        errno => io_error("write", path, errno),
+    if is_no_space(errno) {
+        let (path, error) = (path.display(), std::io::Error::from(errno));
+        return Error::NoSpace(format!("{path} cannot be written: {error}"));
     }
+    io_error("write", path, errno)
 }
 
 /// An error if this process may not write a file of `bytes` bytes up to its end: a write behind its limit ends the process by a signal, even where the file

@@ -110,13 +110,8 @@ impl Tree {
         records.push(new.probe.key, new.key_blob, new.value);
         records.sort();
         let count = records.list.len();
-        let is_in_range = |key: &[u8]| low <= key && high.is_none_or(|high| key < high);
-        if !is_in_range(records.key(0)) || !is_in_range(records.key(count - 1)) {
-            return Err(Error::Damaged(format!(
-                "leaf {:#x} has a key that does not belong there",
-                leaf.offset()
-            )));
-        }
+        let whole = 0..count;
+        records.expect_between(&whole, (low, high), leaf.offset())?;
         if spot.parent.is_full() {
             drop(guard);
             self.split_inner(Text::of(new.probe.key));
@@ -126,7 +121,6 @@ impl Tree {
         if is_last && high.is_none() && new.replaces.is_none() && leaf.next().is_none() {
             return self.append(&spot, leaf, &guard, (&records, new));
         }
-        let whole = 0..count;
         let words = self.words_of(&records, &whole, (low, high));
         let roomy = leaf.place.size().heap_words() * 7 / 8;
         // A leaf of which most is free, though not in one piece, is rewritten. One that should be larger is split: its halves are.

@@ -408,12 +408,7 @@ impl BytesMap {
 
     fn remove_keys(&self, keys: impl Iterator<Item = Result<impl AsRef<[u8]>>>) -> Result<u64> {
         self.index.expect_writable()?;
-        self.index.waiting_once(|| {
-            let mut removed = 0;
-            for key in keys {
-                removed += u64::from(self.remove(key?)?);
-            }
-            Ok(removed)
-        })
+        self.index
+            .waiting_once(|| keys.map(|key| self.remove(key?).map(u64::from)).sum())
     }
 }

@@ -8,12 +8,6 @@ use crate::spatial::{Geometry, Rect};
 /// Records of the smaller index that are looked for in the larger one at once: their searches wait for memory together.
 const BLOCK: usize = 64;
 
-/// A window that every geometry meets.
-const EVERYWHERE: Rect = Rect {
-    low: [f64::NEG_INFINITY; 3],
-    high: [f64::INFINITY; 3],
-};
-
 /// The pairs of records from two indexes that have a point in common, from [`Spatial::join`].
 ///
 /// An iterator of `Result<(record of the first, record of the second)>`, in no particular order. It holds the records of the smaller index,
@@ -169,6 +163,6 @@ impl<G: Geometry> Spatial<G> {
 /// All records of an index.
 fn everything<G: Geometry>(index: &AnySpatial<G>) -> Result<Vec<(G, u64)>> {
     let mut records = Vec::new();
-    index.search(&[EVERYWHERE], &mut records)?;
+    index.search(&[Rect::EVERYTHING], &mut records)?;
     Ok(records)
 }

@@ -11,7 +11,7 @@
 //! not a signal, if there is too little memory.
 
 use super::{Backing, Mapping};
-use crate::pool::files::expect_within_limit;
+use crate::pool::files::{expect_within_limit, is_no_space};
 use crate::pool::layout::{EXTENT_BYTES, TABLE_AT};
 use crate::pool::system::{self, STRETCHES, Stretch};
 use crate::{Error, Result};
@@ -79,14 +79,11 @@ impl Mapping {
 
     /// The file system refuses to make a part of the file ready that ends at `to`.
     fn growth_error(&self, errno: Errno, to: u64) -> Error {
-        match errno {
-            Errno::NOSPC | Errno::DQUOT | Errno::FBIG => Error::NoSpace(format!(
-                "{} cannot have {to} bytes: {}",
-                self.path().display(),
-                std::io::Error::from(errno)
-            )),
-            errno => self.backing.error("grow", errno),
+        if is_no_space(errno) {
+            let (path, error) = (self.path().display(), std::io::Error::from(errno));
+            return Error::NoSpace(format!("{path} cannot have {to} bytes: {error}"));
         }
+        self.backing.error("grow", errno)
     }
 
     /// A process that makes a file longer than its `RLIMIT_FSIZE` is killed by a signal.
