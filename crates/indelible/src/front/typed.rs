@@ -6,11 +6,13 @@
 //! | `open` | opening and listing typed maps |
 //! | `many` | batches, bulk loads, removing many records |
 //! | `range` | ranges and prefixes, in both directions |
+//! | `stream` | long values in parts |
 //! | `upkeep` | name, options, counts, statistics, checks, compaction |
 
 mod many;
 mod open;
 mod range;
+mod stream;
 mod upkeep;
 
 pub use open::TypedInfo;
@@ -213,6 +215,26 @@ impl<K: OrderedKey, V: StoredValue> TypedMap<K, V> {
         key.with_encoded(|key| self.bytes.contains_key(key))
     }
 
+    /// Bytes of the encoding of the value of `key`, if the key is there: of a `String` or a `Vec<u8>` its length. Does not read the value.
+    ///
+    /// # Errors
+    ///
+    /// Those of [every read](Self#errors).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.typed::<(u32, String), String>("m")?;
+    /// map.insert((7, "key"), "value")?;
+    /// assert_eq!(map.value_len((7, "key"))?, Some(5));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn value_len(&self, key: impl AsKey<K>) -> Result<Option<u64>> {
+        key.with_encoded(|key| self.bytes.value_len(key))
+    }
+
     /// Sets the value of `key`, and returns whether the key was there before. Does not read the value before; [`replace`](Self::replace) does.
     ///
     /// # Errors
@@ -349,8 +371,8 @@ impl<K: OrderedKey, V: StoredValue> TypedMap<K, V> {
     /// absent: returning it removes the key.
     ///
     /// `change` may be called more than once, each time with the value of that moment; the last call counts. While it runs, this thread holds a lock
-    /// that other operations on the key wait for: keep it short. It must not use any map of the pool, which may wait for ever. If it panics, nothing is
-    /// changed.
+    /// that other operations on the key wait for: keep it short. It must not use any map of the pool, which may wait for the lock that this thread
+    /// holds: a wait of five seconds panics. If it panics, nothing is changed.
     ///
     /// # Errors
     ///

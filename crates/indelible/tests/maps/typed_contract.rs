@@ -323,6 +323,12 @@ fn damaged_records_are_reported_and_kept() {
     is_damaged(map.get_or_insert_with(2, || true));
     is_damaged(map.compare_exchange(2, None, Some(true)));
     is_damaged(map.pop_last());
+    is_damaged(map.get_batch(&[1, 2]));
+    is_damaged(map.get_batch_with(&[1, 2], |_, _| ()));
+    assert_eq!(map.value_len(2).unwrap(), Some(1));
+    let mut backwards = map.iter();
+    is_damaged(backwards.next_back_with(|_, _| ()).unwrap());
+    assert!(backwards.next_back_with(|_, _| ()).is_none());
     is_damaged(map.retain(|_, _| false));
     assert_eq!(bytes.get([0, 0, 0, 2]).unwrap(), Some(vec![2]));
     assert_eq!(map.len().unwrap(), 1, "the sound one was not retained");

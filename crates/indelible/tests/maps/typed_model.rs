@@ -41,6 +41,11 @@ impl<K: OrderedKey + Ord + Clone + Debug, V: StoredValue + Clone + PartialEq + D
                 .map(Option::as_ref)
                 .eq(self.model.values().map(Some))
         );
+        let (mut range, mut read) = (self.map.iter(), Vec::new());
+        while let Some(record) = range.next_with(|key, value| (key, V::from_view(value))) {
+            read.push(record.unwrap());
+        }
+        assert!(read.iter().map(|(key, value)| (key, value)).eq(&self.model));
         assert_eq!(self.map.check().unwrap(), Vec::<String>::new());
     }
 

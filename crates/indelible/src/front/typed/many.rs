@@ -33,12 +33,46 @@ impl<K: OrderedKey, V: StoredValue> TypedMap<K, V> {
     /// # }
     /// ```
     pub fn get_batch(&self, keys: &[impl AsKey<K>]) -> Result<Vec<Option<V>>> {
+        let mut values: Vec<Option<V>> = keys.iter().map(|_| None).collect();
+        self.get_batch_with(keys, |number, value| {
+            values[number] = Some(V::from_view(value));
+        })?;
+        Ok(values)
+    }
+
+    /// Calls `use_value` with the number in `keys` and the value of each key that is there, in any order. `use_value` sees the value where it lies: a `String`
+    /// as `&str`. What [`BytesMap::get_batch_with`](crate::BytesMap::get_batch_with) says of the closure holds here too.
+    ///
+    /// # Errors
+    ///
+    /// Those of [every read](Self#errors). The closure may have been called for some keys.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.typed::<u128, String>("m")?;
+    /// map.extend([(1, "one"), (2, "two"), (3, "three")])?;
+    /// let mut lengths = [0; 3];
+    /// map.get_batch_with(&[1, 3, 4], |number, value| lengths[number] = value.len())?;
+    /// assert_eq!(lengths, [3, 5, 0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn get_batch_with(
+        &self,
+        keys: &[impl AsKey<K>],
+        mut use_value: impl FnMut(usize, V::View<'_>),
+    ) -> Result<()> {
         let keys: Vec<Vec<u8>> =
             (keys.iter().map(|key| key.with_encoded(<[u8]>::to_vec))).collect();
-        let values = self.bytes.get_batch(&keys)?.into_iter();
-        values
-            .map(|value| value.as_deref().map(value_of).transpose())
-            .collect()
+        let mut outcome = Ok(());
+        self.bytes
+            .get_batch_with(&keys, |number, bytes| match view_of::<V>(bytes) {
+                Ok(value) => use_value(number, value),
+                Err(error) => outcome = Err(error),
+            })?;
+        outcome
     }
 
     /// Inserts records in the order of their keys; of equal keys the last one counts. After an error some of them are inserted, none if a value has no encoding.

@@ -1,6 +1,6 @@
 //! Reading a typed map in the order of keys, lazily, in both directions.
 
-use super::{TypedMap, key_of, value_of};
+use super::{TypedMap, key_of, value_of, view_of};
 use crate::Result;
 use crate::encoding::{AsKey, KeyBuffer, KeyPrefix, OrderedKey, Place, StoredValue};
 use crate::front::{BytesKeys, BytesRange, BytesValues};
@@ -196,6 +196,52 @@ pub(super) fn encoded_prefix<K>(prefix: &impl KeyPrefix<K>) -> KeyBuffer {
     bytes
 }
 
+impl<K: OrderedKey, V: StoredValue> TypedRange<K, V> {
+    /// What `use_record` makes of the next record, in the order of keys. `use_record` gets the key, and sees the value where a copy of its bytes lies: a
+    /// `String` as `&str`. So nothing is allocated for a value, which [`next`](Iterator::next) returns as one of its own.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.typed::<(u32, u32), String>("m")?;
+    /// map.extend([((7, 1), "one"), ((7, 2), "two"), ((8, 1), "three")])?;
+    /// let (mut range, mut bytes) = (map.prefix((7,)), 0);
+    /// while let Some(length) = range.next_with(|_, value| value.len()) {
+    ///     bytes += length?;
+    /// }
+    /// assert_eq!(bytes, 6);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn next_with<T>(
+        &mut self,
+        use_record: impl FnOnce(K, V::View<'_>) -> T,
+    ) -> Option<Result<T>> {
+        self.read::<true, T>(|key, value| Ok(use_record(key_of(key)?, view_of::<V>(value)?)))
+    }
+
+    /// What `use_record` makes of the record at the upper end: [`next_with`](Self::next_with) for [`next_back`](DoubleEndedIterator::next_back).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// # let map = indelible::Pool::in_memory()?.typed::<u128, String>("m")?;
+    /// map.extend([(1, "one"), (2, "three")])?;
+    /// let length = map.iter().next_back_with(|_, value| value.len()).transpose()?;
+    /// assert_eq!(length, Some(5));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn next_back_with<T>(
+        &mut self,
+        use_record: impl FnOnce(K, V::View<'_>) -> T,
+    ) -> Option<Result<T>> {
+        self.read::<false, T>(|key, value| Ok(use_record(key_of(key)?, view_of::<V>(value)?)))
+    }
+}
+
 macro_rules! iterator {
     ($(#[$doc:meta])+ $Name:ident<$($T:ident: $Trait:ident),+>, $Bytes:ident, $Item:ty, $decode:expr) => {
         $(#[$doc])+
@@ -221,12 +267,15 @@ macro_rules! iterator {
                 }
             }
 
-            /// The next item, at the lower end if `UP`: decoded where the record lies.
-            fn read<const UP: bool>(&mut self) -> Option<Result<$Item>> {
+            /// What `decode` makes of the next record, at the lower end if `UP`.
+            fn read<const UP: bool, T>(
+                &mut self,
+                decode: impl FnOnce(&[u8], &[u8]) -> Result<T>,
+            ) -> Option<Result<T>> {
                 if self.is_done {
                     return None;
                 }
-                let item = self.bytes.read_with::<UP, Result<$Item>>($decode)?;
+                let item = self.bytes.read_with::<UP, Result<T>>(decode)?;
                 let item = item.and_then(|decoded| decoded);
                 self.is_done = item.is_err();
                 Some(item)
@@ -237,13 +286,13 @@ macro_rules! iterator {
             type Item = Result<$Item>;
 
             fn next(&mut self) -> Option<Self::Item> {
-                self.read::<true>()
+                self.read::<true, _>($decode)
             }
         }
 
         impl<$($T: $Trait),+> DoubleEndedIterator for $Name<$($T),+> {
             fn next_back(&mut self) -> Option<Self::Item> {
-                self.read::<false>()
+                self.read::<false, _>($decode)
             }
         }
 
