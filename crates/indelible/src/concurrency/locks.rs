@@ -158,6 +158,7 @@ impl Wait {
             crate::concurrency::sync::spin_loop();
         } else {
             yield_now();
+            super::closures::after_step(self.steps);
         }
     }
 }

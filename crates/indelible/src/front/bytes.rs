@@ -22,7 +22,7 @@ pub use stream::{ValueReader, ValueWriter};
 use super::CompareExchange;
 use crate::Result;
 use crate::engines::{Current, StringDecision};
-use crate::host::AnyStrings;
+use crate::host::{AnyStrings, deciding};
 use std::borrow::Cow;
 
 /// A persistent ordered map from byte strings to byte strings: a named index in a [`Pool`](crate::Pool).
@@ -391,8 +391,8 @@ impl BytesMap {
     /// absent: returning it removes the key.
     ///
     /// `change` may be called more than once, each time with the value of that moment; the last call counts. While it runs, this thread holds a lock
-    /// that other operations on the key wait for: keep it short. It must not use any map of the pool, which may wait for ever. If it panics, nothing is
-    /// changed.
+    /// that other operations on the key wait for: keep it short. It must not use any map of the pool, which may wait for the lock that this thread
+    /// holds: a wait of five seconds panics. If it panics, nothing is changed.
     ///
     /// # Errors
     ///
@@ -418,7 +418,7 @@ impl BytesMap {
         let mut before = None;
         (self.index).apply(key.as_ref(), None, &mut |now| {
             before = now.map(Current::to_vec);
-            match change(before.as_deref()) {
+            match deciding(|| change(before.as_deref())) {
                 new if new == before => StringDecision::Keep,
                 Some(value) => StringDecision::Put(Cow::Owned(value)),
                 None => StringDecision::Remove,

@@ -3,7 +3,7 @@
 use super::range::{damaged_record, decoded_before};
 use super::{Key, Value};
 use crate::engines::Decision;
-use crate::host::AnyMap;
+use crate::host::{AnyMap, deciding};
 use crate::{Error, Result};
 use std::marker::PhantomData;
 
@@ -286,8 +286,8 @@ impl<K: Key, V: Value> Map<K, V> {
     /// absent: returning it removes the key.
     ///
     /// `change` may be called more than once, each time with the value of that moment; the last call counts. While it runs, this thread holds a lock
-    /// that other operations on the key wait for: keep it short. It must not use any map of the pool, which may wait for ever. If it panics, nothing is
-    /// changed.
+    /// that other operations on the key wait for: keep it short. It must not use any map of the pool, which may wait for the lock that this thread
+    /// holds: a wait of five seconds panics. If it panics, nothing is changed.
     ///
     /// A value that is unchanged, bit by bit, is not written. Otherwise the step costs what [`insert`](Self::insert) or
     /// [`remove`](Self::remove) costs.
@@ -320,7 +320,7 @@ impl<K: Key, V: Value> Map<K, V> {
         self.write(key, |now| {
             // `write` has looked: every word is a value.
             let present = now.and_then(V::from_word);
-            match change(present).map(V::to_word) {
+            match deciding(|| change(present)).map(V::to_word) {
                 new if new == now => Decision::Keep,
                 Some(word) => Decision::Put(word),
                 None => Decision::Remove,

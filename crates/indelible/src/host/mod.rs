@@ -27,6 +27,7 @@ mod spatial;
 mod strings;
 mod warm_up;
 
+pub(crate) use crate::concurrency::closures::deciding;
 pub(crate) use any::{AnyCursor, AnyMap};
 pub(crate) use any_spatial::AnySpatial;
 pub(crate) use any_strings::AnyStrings;
