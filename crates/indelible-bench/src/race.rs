@@ -402,11 +402,14 @@ impl Drop for Home {
     }
 }
 
-/// Removes what runs that were killed have left.
+/// Removes what runs that were killed have left. The directories are common ones, such as that of temporary files: what is named
+/// `indelible-bench-results` is somebody else's.
 fn remove_orphans(parent: &Path) {
+    let is_number = |text: &&str| text.parse::<u32>().is_ok_and(|n| n.to_string() == **text);
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let process = name.to_str().and_then(|name| name.strip_prefix(DIRECTORY));
+        let process = process.filter(is_number);
         let is_orphan = process.is_some_and(|process| !Path::new("/proc").join(process).exists());
         if is_orphan {
             let _ = fs::remove_dir_all(entry.path());
@@ -430,6 +433,22 @@ mod tests {
             phases: phases.iter().map(measured).collect(),
             ..Outcome::default()
         }
+    }
+
+    #[test]
+    fn only_what_dead_runs_left_is_removed() {
+        let parent = tempfile::tempdir().unwrap();
+        // Numbers of processes end far below.
+        let dead = format!("{DIRECTORY}{}", u32::MAX);
+        let alive = format!("{DIRECTORY}{}", std::process::id());
+        let others = ["results", "", "+1", "007", "1.old"].map(|rest| format!("{DIRECTORY}{rest}"));
+        for name in others.iter().chain([&dead, &alive]) {
+            fs::create_dir(parent.path().join(name)).unwrap();
+        }
+        remove_orphans(parent.path());
+        let is_there = |name: &String| parent.path().join(name).exists();
+        assert!(!is_there(&dead) && is_there(&alive));
+        assert!(others.iter().all(is_there));
     }
 
     #[test]
