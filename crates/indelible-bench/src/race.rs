@@ -87,8 +87,7 @@ pub fn run(
     for (round, experiment) in rounds {
         let probe = machine::probe_memory();
         let entrants = plan.contestants_of(experiment);
-        // Each round begins with another one, so that nobody always runs in the same place.
-        let first = round as usize * entrants.len().div_ceil(plan.rounds as usize);
+        let first = first_entrant(round, plan.rounds, entrants.len());
         let of_this_round = run.outcomes.len();
         for turn in 0..entrants.len() {
             let name = &entrants[(first + turn) % entrants.len()];
@@ -113,6 +112,13 @@ pub fn run(
     }
     progress.ends();
     Ok(run)
+}
+
+/// Who begins a round: another one in each round as long as there are others, so that nobody always runs in the same place. The steps are
+/// as wide as they can be without coming around to one that has begun before.
+fn first_entrant(round: u32, rounds: u32, entrants: usize) -> usize {
+    let step = (entrants / rounds.max(1) as usize).max(1);
+    round as usize * step % entrants.max(1)
 }
 
 /// Searches for points must have found equally much in all contestants that have done equally much so far. Others have searched in other
@@ -421,6 +427,7 @@ fn remove_orphans(parent: &Path) {
 mod tests {
     use super::*;
     use crate::plan::{Load, Mix, Phase};
+    use std::collections::BTreeSet;
 
     fn outcome(phases: &[(&str, u64, u64)]) -> Outcome {
         let measured = |&(phase, operations, hits): &(&str, u64, u64)| Measured {
@@ -432,6 +439,18 @@ mod tests {
         Outcome {
             phases: phases.iter().map(measured).collect(),
             ..Outcome::default()
+        }
+    }
+
+    #[test]
+    fn every_round_begins_with_another_contestant() {
+        for entrants in 1..40 {
+            for rounds in 1..12 {
+                let first = |round| first_entrant(round, rounds, entrants);
+                let begun: BTreeSet<usize> = (0..rounds).map(first).collect();
+                assert_eq!(begun.len(), entrants.min(rounds as usize));
+                assert!(begun.iter().all(|&first| first < entrants));
+            }
         }
     }
 
