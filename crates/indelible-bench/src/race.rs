@@ -131,20 +131,28 @@ fn find_disagreements(experiment: &Experiment, outcomes: &mut [Outcome]) {
     let is_same = |a: &Measured, b: &Measured| {
         (&a.phase, a.threads, a.operations) == (&b.phase, b.threads, b.operations)
     };
-    let Some((first, others)) = outcomes.split_first_mut() else {
-        return;
-    };
-    for other in others {
-        let pairs = first.phases.iter().zip(&other.phases);
+    let difference = |one: &Outcome, other: &Outcome| {
+        let pairs = one.phases.iter().zip(&other.phases);
         let mut pairs = pairs.take_while(|(a, b)| is_same(a, b));
-        let differ = pairs.find(|(a, b)| searches(&a.phase) && a.hits != b.hits);
-        if let Some((a, b)) = differ
-            && other.error.is_none()
-        {
-            let (phase, first) = (&a.phase, &first.contestant);
-            let found = format!("{phase}: it found {} points, {first} {}", b.hits, a.hits);
-            other.error = Some(found);
+        let (a, b) = pairs.find(|(a, b)| searches(&a.phase) && a.hits != b.hits)?;
+        let (phase, one) = (&a.phase, &one.contestant);
+        Some(format!(
+            "{phase}: it found {} points, {one} {}",
+            b.hits, a.hits
+        ))
+    };
+    for at in 1..outcomes.len() {
+        let (before, others) = outcomes.split_at_mut(at);
+        let other = &mut others[0];
+        if other.error.is_some() {
+            continue;
         }
+        // With all before it, not with the first one alone, which may have failed early, or may not have what these two have.
+        let mut right: Vec<&Outcome> = before.iter().filter(|one| one.error.is_none()).collect();
+        if right.is_empty() {
+            right.extend(before.first());
+        }
+        other.error = right.into_iter().find_map(|one| difference(one, other));
     }
 }
 
@@ -503,5 +511,17 @@ mod tests {
         find_disagreements(&experiment, &mut outcomes);
         let failed = outcomes.map(|outcome| outcome.error.is_some());
         assert_eq!(failed, [false, false, true, true, false, false]);
+        // The first one has no windows, the second one came nowhere, and the third one is not measured by the fourth, which is wrong.
+        let mut outcomes = [
+            outcome(&[("nearest", 100, 1000)]),
+            outcome(&[]),
+            outcome(&first),
+            outcome(&[("window", 100, 2399)]),
+            outcome(&first),
+        ];
+        outcomes[1].error = Some("out of memory".into());
+        find_disagreements(&experiment, &mut outcomes);
+        let failed = outcomes.map(|outcome| outcome.error.is_some());
+        assert_eq!(failed, [false, true, false, true, false]);
     }
 }
