@@ -386,6 +386,20 @@ fn what_fails_is_said_and_the_others_go_on() {
     assert_eq!(run.outcomes[1].error, None);
 }
 
+/// So many keys that an allocator would keep what the bench itself takes for them.
+#[test]
+fn what_the_bench_takes_is_not_counted_as_a_contestants() {
+    let directory = tempfile::tempdir().unwrap();
+    let words = "--contestants nothing --rounds 1 -n 250000 -p 1000 --latency_sampling 0";
+    let words: Vec<&str> = words.split(' ').collect();
+    let output = bench(directory.path(), &words);
+    assert!(output.status.success(), "{}", text(&output));
+    let run = std::fs::read(directory.path().join("indelible-bench.json")).unwrap();
+    let run: Run = serde_json::from_slice(&run).unwrap();
+    let space = run.outcomes[0].space.unwrap();
+    assert!(space.dram_bytes < 250_000, "{space:?}");
+}
+
 #[test]
 fn nonsense_is_refused_by_name() {
     let directory = tempfile::tempdir().unwrap();
