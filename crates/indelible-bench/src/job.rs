@@ -381,11 +381,17 @@ fn reopen(job: &Job, contestant: &Contestant, place: &Place, keys: &Keys) -> Res
     std::thread::scope(|scope| {
         for (done, thread) in theirs.iter().zip(1..) {
             let (mut lookups, is_over) = (Lookups::new(keys.loaded(), thread, threads), &is_over);
-            scope.spawn(move || {
+            let looks_up = move || {
                 while !is_over.load(Ordering::Relaxed) {
                     done.fetch_add(lookups.some(index), Ordering::Relaxed);
                 }
-            });
+            };
+            if let Err(error) = std::thread::Builder::new().spawn_scoped(scope, looks_up) {
+                // The others would go on forever.
+                is_over.store(true, Ordering::Relaxed);
+                let refused = format!("thread {} of {threads}", thread + 1);
+                return Err(error).context(refused);
+            }
         }
         while now < first + long {
             let until = now + tick;
@@ -397,7 +403,8 @@ fn reopen(job: &Job, contestant: &Contestant, place: &Place, keys: &Keys) -> Res
             warm_up.push((ms(now), mine + theirs.sum::<u64>()));
         }
         is_over.store(true, Ordering::Relaxed);
-    });
+        Ok(())
+    })?;
     let lost = lost_among(index, supply.present(keys).iter().step_by(VERIFY_EVERY));
     Ok(Recovery {
         records,

@@ -35,4 +35,5 @@ pub mod race;
 pub mod report;
 pub mod stop;
 mod strings;
+mod together;
 pub mod workload;

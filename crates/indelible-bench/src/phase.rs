@@ -4,11 +4,11 @@ use crate::execute::{Meter, Progress, Sampler, clock_cost};
 use crate::index::Index;
 use crate::outcome::{Cost, Latency, Measured, QUANTILES};
 use crate::plan::{Phase, latency_operations};
+use crate::together::together;
 use crate::workload::{Keys, Script, Supply, draw};
 use anyhow::{Result, ensure};
 use hdrhistogram::Histogram;
 use indelible::pmem::count::{self, Counts};
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -75,7 +75,7 @@ pub fn run(
         let wanted = left.min(piece);
         let scripts = draw(phase, setting.keys, &mut mine, threads, wanted, seed)?;
         left -= wanted;
-        let shares = run_scripts(index, &scripts, setting, seconds_left, None, &mut measured);
+        let shares = run_scripts(index, &scripts, setting, seconds_left, None, &mut measured)?;
         shares.iter().for_each(|share| counts += share.counts);
         if shares.iter().map(|share| share.operations).sum::<u64>() >= wanted {
             supply.was_done(&mut mine, from);
@@ -133,7 +133,7 @@ fn latency(
         phase.seconds,
         sampling,
         &mut timed,
-    );
+    )?;
     if timed.operations >= operations {
         supply.was_done(mine, from);
     }
@@ -155,6 +155,10 @@ fn latency(
 }
 
 /// Runs one script per thread and adds what came out to `measured`.
+///
+/// # Errors
+///
+/// If there cannot be so many threads.
 fn run_scripts(
     index: &dyn Index,
     scripts: &[Script],
@@ -162,34 +166,26 @@ fn run_scripts(
     seconds: Option<f64>,
     sampling: Option<f64>,
     measured: &mut Measured,
-) -> Vec<Share> {
+) -> Result<Vec<Share>> {
     let progress: Vec<Progress> = scripts.iter().map(|_| Progress::default()).collect();
     let stop = AtomicBool::new(false);
-    let barrier = Barrier::new(scripts.len() + 1);
     let (finished, all_finished) = mpsc::channel::<()>();
-    let shares: Vec<Share> = std::thread::scope(|scope| {
-        let mut workers = Vec::new();
-        for (thread, (script, progress)) in scripts.iter().zip(&progress).enumerate() {
-            let meter = Meter::new(progress, &stop, setting.slow_down);
-            let seed = setting.seed + thread as u64;
-            let sampler = sampling.map(|share| Sampler::new(share, seed));
-            let (barrier, finished) = (&barrier, finished.clone());
-            workers.push(scope.spawn(move || {
-                barrier.wait();
-                let share = run_share(index, script, meter, sampler);
-                drop(finished);
-                share
-            }));
-        }
-        drop(finished);
-        barrier.wait();
+    let mut workers = Vec::new();
+    for (thread, (script, progress)) in scripts.iter().zip(&progress).enumerate() {
+        let meter = Meter::new(progress, &stop, setting.slow_down);
+        let seed = setting.seed.wrapping_add(thread as u64);
+        let sampler = sampling.map(|share| Sampler::new(share, seed));
+        let finished = finished.clone();
+        workers.push(move || {
+            let share = run_share(index, script, meter, sampler);
+            drop(finished);
+            share
+        });
+    }
+    drop(finished);
+    let shares = together(workers, || {
         watch(&all_finished, &progress, &stop, setting, seconds, measured);
-        let join = |worker: std::thread::ScopedJoinHandle<'_, Share>| match worker.join() {
-            Ok(share) => share,
-            Err(panic) => std::panic::resume_unwind(panic),
-        };
-        workers.into_iter().map(join).collect()
-    });
+    })?;
     let start = shares.iter().map(|share| share.start).min();
     let end = shares.iter().map(|share| share.end).max();
     if let (Some(start), Some(end)) = (start, end) {
@@ -200,7 +196,7 @@ fn run_scripts(
     measured
         .timeline
         .push((measured.seconds, measured.operations));
-    shares
+    Ok(shares)
 }
 
 /// Writes the timeline until all threads are through, and stops them when the time is up.
