@@ -199,7 +199,7 @@ impl StringsArguments {
                     wanted,
                     threads,
                 };
-                Some(work.measure(shared))
+                Some(work.measure(shared)?)
             }
             _ => None,
         };

@@ -2,9 +2,9 @@
 
 use super::contestants::{Contestant, SharedIndex};
 use super::{Requests, SCAN};
+use crate::together::together;
 use anyhow::Result;
 use std::io::Write;
-use std::sync::Barrier;
 use std::time::Instant;
 
 /// What is measured: millions of operations per second, by one thread and by several.
@@ -22,56 +22,51 @@ pub(super) struct Work<'a> {
 }
 
 impl Work<'_> {
-    pub(super) fn measure(&self, index: &dyn SharedIndex) -> Rates {
+    pub(super) fn measure(&self, index: &dyn SharedIndex) -> Result<Rates> {
         let mut rates = Rates::default();
         for (which, threads) in [1, self.threads].into_iter().enumerate() {
             let new = self.new[which];
             rates[0][which] = rate(new, new.len(), threads, |key, value| {
                 index.insert(key, value);
-            });
+            })?;
             let wanted = self.wanted;
             rates[1][which] = rate(wanted, wanted.len(), threads, |key, value| {
                 assert!(index.get(key) == Some(value), "a key is missing");
-            });
+            })?;
             let scans = (wanted.len() / 50).max(1);
             rates[2][which] = rate(wanted, scans, threads, |key, _| {
                 assert!(index.scan(key, SCAN) > 0, "nothing to scan");
-            });
+            })?;
         }
-        rates
+        Ok(rates)
     }
 }
 
-/// Millions of operations per second: the first `count` requests, a part for each thread. The clock runs from the moment at which all threads are
-/// ready until the last one is done.
+/// Millions of operations per second: the first `count` requests, a part for each thread. The clock runs from the moment at which the first
+/// thread begins until the last one is done. The threads read it themselves: one more that did so, where there are as many as cores, would
+/// often come to it late.
 fn rate(
     requests: &Requests,
     count: usize,
     threads: usize,
     work: impl Fn(&[u8], u64) + Sync,
-) -> f64 {
-    let barrier = Barrier::new(threads + 1);
-    let seconds = std::thread::scope(|scope| {
-        let (work, barrier) = (&work, &barrier);
-        let running: Vec<_> = (0..threads)
-            .map(|thread| {
-                let part = count * thread / threads..count * (thread + 1) / threads;
-                scope.spawn(move || {
-                    barrier.wait();
-                    requests
-                        .part(part)
-                        .for_each(|(key, value)| work(key, value));
-                })
-            })
-            .collect();
-        barrier.wait();
-        let start = Instant::now();
-        for thread in running {
-            thread.join().expect("a thread that measures");
+) -> Result<f64> {
+    let work = &work;
+    let thread = |thread: usize| {
+        let part = count * thread / threads..count * (thread + 1) / threads;
+        move || {
+            let start = Instant::now();
+            requests
+                .part(part)
+                .for_each(|(key, value)| work(key, value));
+            (start, Instant::now())
         }
-        start.elapsed().as_secs_f64()
-    });
-    count as f64 / seconds / 1e6
+    };
+    let times = together((0..threads).map(thread).collect(), || {})?;
+    let start = times.iter().map(|(start, _)| *start).min();
+    let end = times.iter().map(|(_, end)| *end).max();
+    let took = end.zip(start).map(|(end, start)| end - start);
+    Ok(count as f64 / took.unwrap_or_default().as_secs_f64() / 1e6)
 }
 
 /// The rates, each with how many times as fast several threads are as one. Rounds of a contestant count by their median.
