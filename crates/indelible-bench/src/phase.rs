@@ -114,32 +114,28 @@ fn latency(
     mine: &mut Supply,
 ) -> Result<Latency> {
     let enough = (SAMPLES / phase.latency_sampling) as u64;
-    let operations = latency_operations(phase.operations).min(enough).max(1);
-    let from = mine.inserted();
-    let scripts = draw(
-        phase,
-        setting.keys,
-        mine,
-        threads,
-        operations,
-        !setting.seed,
-    )?;
+    let mut left = latency_operations(phase.operations).min(enough).max(1);
     let sampling = Some(phase.latency_sampling);
     let mut timed = Measured::default();
-    let shares = run_scripts(
-        index,
-        &scripts,
-        setting,
-        phase.seconds,
-        sampling,
-        &mut timed,
-    )?;
-    if timed.operations >= operations {
-        supply.was_done(mine, from);
-    }
     let mut all = Histogram::<u64>::new(3).expect("three digits are allowed");
-    for histogram in shares.iter().filter_map(|share| share.histogram.as_ref()) {
-        all.add(histogram).expect("histograms of one kind");
+    // In pieces, as at full speed: where few operations are timed, many are done.
+    let piece = phase.piece() * u64::from(threads);
+    while left > 0 {
+        let seconds_left = phase.seconds.map(|most| most - timed.seconds);
+        if seconds_left.is_some_and(|seconds| seconds <= 0.0) {
+            break;
+        }
+        let (seed, from, before) = (!setting.seed ^ left, mine.inserted(), timed.operations);
+        let wanted = left.min(piece);
+        let scripts = draw(phase, setting.keys, mine, threads, wanted, seed)?;
+        left -= wanted;
+        let shares = run_scripts(index, &scripts, setting, seconds_left, sampling, &mut timed)?;
+        if timed.operations - before >= wanted {
+            supply.was_done(mine, from);
+        }
+        for histogram in shares.iter().filter_map(|share| share.histogram.as_ref()) {
+            all.add(histogram).expect("histograms of one kind");
+        }
     }
     Ok(Latency {
         samples: all.len(),

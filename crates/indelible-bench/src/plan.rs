@@ -180,8 +180,8 @@ impl Phase {
         };
         let spread = 6.0 * (operations * share * (1.0 - share).max(0.0) * wide).sqrt();
         let drawn = (operations * share + spread).min(operations);
-        // Each thread may begin a last batch just before it is through, in each piece of the phase.
-        let pieces = 2 + self.operations / (self.piece() * u64::from(threads));
+        // Each thread may begin a last batch just before it is through, in each piece of the phase and of its pass for latencies.
+        let pieces = 2 + self.all_operations() / (self.piece() * u64::from(threads));
         let last = if batch > 1 {
             pieces * u64::from(threads) * u64::from(batch)
         } else {
