@@ -178,15 +178,6 @@ impl<'script> Cursor<'script> {
         self.record += self.script.batch_size;
         &self.script.records[from..self.record]
     }
-
-    /// Operations that a step of this kind stands for.
-    #[inline]
-    fn weight(&self, kind: OperationKind) -> usize {
-        match kind {
-            OperationKind::GetBatch | OperationKind::InsertBatch => self.script.batch_size,
-            _ => 1,
-        }
-    }
 }
 
 /// One step. Returns its hits.
@@ -285,7 +276,7 @@ fn run_kind<I: Index + ?Sized>(
         let (mut hits, mut operations) = (0, 0);
         for _ in 0..stride {
             let kind = kind();
-            operations += cursor.weight(kind);
+            operations += script.weight(kind);
             hits += step(index, kind, &mut cursor);
         }
         if !meter.goes_on(operations, hits) {
@@ -304,7 +295,7 @@ pub(crate) fn run_timed<I: Index + ?Sized>(
 ) {
     let mut cursor = Cursor::new(script);
     let mut do_step = |kind: OperationKind, meter: &mut Meter| {
-        let operations = cursor.weight(kind);
+        let operations = script.weight(kind);
         let hits = if sampler.is_due() {
             let start = Instant::now();
             let hits = step(index, kind, &mut cursor);

@@ -77,7 +77,7 @@ pub fn run(
         left -= wanted;
         let shares = run_scripts(index, &scripts, setting, seconds_left, None, &mut measured)?;
         shares.iter().for_each(|share| counts += share.counts);
-        if shares.iter().map(|share| share.operations).sum::<u64>() >= wanted {
+        if is_all_done(&scripts, &shares) {
             supply.was_done(&mut mine, from);
         }
     }
@@ -89,6 +89,14 @@ pub fn run(
         measured.latency = Some(latency(index, phase, threads, setting, supply, &mut mine)?);
     }
     Ok(measured)
+}
+
+/// Whether every step was done. As many operations as were asked for may be fewer than the scripts have: each thread ends with a whole
+/// batch, and some may have been stopped before theirs.
+fn is_all_done(scripts: &[Script], shares: &[Share]) -> bool {
+    let done: u64 = shares.iter().map(|share| share.operations).sum();
+    let all: u64 = scripts.iter().map(Script::operations).sum();
+    done >= all
 }
 
 /// Whether everything was found that had to be.
@@ -125,12 +133,12 @@ fn latency(
         if seconds_left.is_some_and(|seconds| seconds <= 0.0) {
             break;
         }
-        let (seed, from, before) = (!setting.seed ^ left, mine.inserted(), timed.operations);
+        let (seed, from) = (!setting.seed ^ left, mine.inserted());
         let wanted = left.min(piece);
         let scripts = draw(phase, setting.keys, mine, threads, wanted, seed)?;
         left -= wanted;
         let shares = run_scripts(index, &scripts, setting, seconds_left, sampling, &mut timed)?;
-        if timed.operations - before >= wanted {
+        if is_all_done(&scripts, &shares) {
             supply.was_done(mine, from);
         }
         for histogram in shares.iter().filter_map(|share| share.histogram.as_ref()) {

@@ -91,6 +91,28 @@ pub struct Script {
     pub neighbours: usize,
 }
 
+impl Script {
+    /// Operations that a step of this kind stands for.
+    #[inline]
+    #[must_use]
+    pub fn weight(&self, kind: OperationKind) -> usize {
+        match kind {
+            OperationKind::GetBatch | OperationKind::InsertBatch => self.batch_size,
+            _ => 1,
+        }
+    }
+
+    /// Operations of all steps. The last batch may have made them more than were asked for.
+    #[must_use]
+    pub fn operations(&self) -> u64 {
+        let operations = match &self.kinds {
+            Kinds::All(kind, steps) => steps * self.weight(*kind),
+            Kinds::Each(kinds) => kinds.iter().map(|&kind| self.weight(kind)).sum(),
+        };
+        operations as u64
+    }
+}
+
 /// Kinds of the steps of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kinds {

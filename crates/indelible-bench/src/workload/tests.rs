@@ -123,6 +123,7 @@ fn threads_share_the_operations_and_never_insert_or_remove_the_same_key() {
             };
             let operations: usize = kinds.iter().map(|&kind| weight(kind)).sum();
             assert!((2666..2680).contains(&operations), "{operations}");
+            assert_eq!(script.operations(), operations as u64);
         }
     }
 }
@@ -160,6 +161,14 @@ fn shares_of_a_mix_are_shares_of_the_operations_batches_included() {
         .filter(|&&kind| kind == OperationKind::Get)
         .count();
     assert!((45_000..55_000).contains(&single), "{single}");
+}
+
+#[test]
+fn a_script_ends_with_a_whole_batch() {
+    let mut phase = Phase::new("batches", Mix::INSERT_BATCH, 1000);
+    phase.batch_size = 300;
+    let scripts = scripts(&phase, 3);
+    assert!(scripts.iter().all(|script| script.operations() == 600));
 }
 
 #[test]
