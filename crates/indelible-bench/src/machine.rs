@@ -8,15 +8,23 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Instant;
 
+/// The first field of this name in a file of the system that has a field in each line.
+fn field(file: &str, name: &str) -> Option<String> {
+    let text = fs::read_to_string(file).ok()?;
+    let line = text.lines().find(|line| line.starts_with(name))?.to_owned();
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+/// Bytes of memory of this machine; 0 if it does not say so.
+#[must_use]
+pub fn memory_bytes() -> u64 {
+    let memory = field("/proc/meminfo", "MemTotal").unwrap_or_default();
+    memory.trim_end_matches(" kB").parse::<u64>().unwrap_or(0) * 1024
+}
+
 /// What the system says about this machine, and about these directories.
 #[must_use]
 pub fn describe(directories: &[&Path]) -> Machine {
-    let field = |file: &str, name: &str| -> Option<String> {
-        let text = fs::read_to_string(file).ok()?;
-        let line = text.lines().find(|line| line.starts_with(name))?.to_owned();
-        Some(line.split_once(':')?.1.trim().to_owned())
-    };
-    let memory = field("/proc/meminfo", "MemTotal").unwrap_or_default();
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let profile = if cfg!(debug_assertions) {
         "debug build"
@@ -26,7 +34,7 @@ pub fn describe(directories: &[&Path]) -> Machine {
     Machine {
         cpu: field("/proc/cpuinfo", "model name").unwrap_or_else(|| std::env::consts::ARCH.into()),
         cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32),
-        memory_bytes: memory.trim_end_matches(" kB").parse::<u64>().unwrap_or(0) * 1024,
+        memory_bytes: memory_bytes(),
         files: directories
             .iter()
             .map(|directory| format!("{} on {}", directory.display(), file_system(directory)))

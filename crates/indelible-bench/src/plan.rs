@@ -86,13 +86,16 @@ impl Experiment {
     /// New keys that the phases insert, at most.
     #[must_use]
     pub fn fresh_keys(&self) -> u64 {
-        self.phases.iter().map(Phase::fresh_keys).sum()
+        let of_phases = self.phases.iter().map(Phase::fresh_keys);
+        of_phases.fold(0, u64::saturating_add)
     }
 
     /// All keys of the experiment: loaded, inserted later, and never there.
     #[must_use]
     pub fn all_keys(&self) -> u64 {
-        self.records + self.fresh_keys() + self.missing_keys()
+        // A sum that saturates is refused when the keys are made.
+        let present = self.records.saturating_add(self.fresh_keys());
+        present.saturating_add(self.missing_keys())
     }
 
     /// Keys that are looked up and never there.
@@ -114,7 +117,7 @@ impl Phase {
         self.threads
             .iter()
             .map(|&threads| self.fresh_keys_with(threads))
-            .sum()
+            .fold(0, u64::saturating_add)
     }
 
     /// New keys that the phase inserts with one number of threads, at most.
@@ -144,7 +147,7 @@ impl Phase {
         } else {
             0
         };
-        self.operations + latency
+        self.operations.saturating_add(latency)
     }
 
     /// Operations per thread that are written down at once, of 8 to 25 bytes each. Most operations of a phase that ends
@@ -183,11 +186,11 @@ impl Phase {
         // Each thread may begin a last batch just before it is through, in each piece of the phase and of its pass for latencies.
         let pieces = 2 + self.all_operations() / (self.piece() * u64::from(threads));
         let last = if batch > 1 {
-            pieces * u64::from(threads) * u64::from(batch)
+            (pieces * u64::from(threads)).saturating_mul(batch.into())
         } else {
             0
         };
-        drawn.ceil() as u64 + last
+        (drawn.ceil() as u64).saturating_add(last)
     }
 }
 
@@ -200,12 +203,12 @@ impl Experiment {
     pub fn check(&self) -> Result<()> {
         ensure!(self.records > 0, "at least one record must be loaded");
         let mut names = BTreeSet::new();
-        let mut removed = 0;
+        let mut removed: u64 = 0;
         for phase in &self.phases {
             ensure!(phase.operations > 0, "a phase has at least one operation");
             for &threads in &phase.threads {
                 ensure!(threads > 0, "a phase has at least one thread");
-                removed += phase.removed_keys_with(threads);
+                removed = removed.saturating_add(phase.removed_keys_with(threads));
                 ensure!(
                     names.insert((&phase.name, threads)),
                     "{} with {threads} threads is in {} twice",

@@ -124,6 +124,9 @@ pub(super) struct WorkloadArguments {
     pub(super) recovery: bool,
 }
 
+/// The longest phase: a month. Infinity is no number in the file of a run, and the clock of a system ends somewhere.
+const MOST_SECONDS: f64 = 31.0 * 86_400.0;
+
 /// [`Distribution`] by PiBench's names.
 #[derive(Clone, Copy, ValueEnum)]
 #[value(rename_all = "lower")]
@@ -206,7 +209,10 @@ impl WorkloadArguments {
             self.fill > 0.0 && self.fill <= 1.0,
             "--fill is above 0 and at most 1"
         );
-        ensure!(self.seconds > 0.0, "--seconds must be above 0");
+        ensure!(
+            self.seconds > 0.0 && self.seconds <= MOST_SECONDS,
+            "--seconds must be above 0, and at most {MOST_SECONDS}"
+        );
         ensure!(
             [
                 self.batch_size,

@@ -26,7 +26,8 @@ mod tests;
 
 pub use source::{KNOWN, PointSet, Source};
 
-use anyhow::Result;
+use crate::machine;
+use anyhow::{Result, ensure};
 use draw::Random;
 
 /// `count` distinct keys in ascending order, the same for the same seed. A file or a range with more of them than
@@ -35,8 +36,9 @@ use draw::Random;
 ///
 /// # Errors
 ///
-/// If a file cannot be read, or a source has fewer distinct keys.
+/// If a file cannot be read, or a source has fewer distinct keys, or the keys do not fit into the memory of the machine.
 pub fn generate(source: &Source, count: usize, seed: u64) -> Result<Vec<u64>> {
+    has_room(count)?;
     let random = &mut Random::new(seed);
     match source {
         Source::Dense => Ok((0..count as u64).collect()),
@@ -56,4 +58,18 @@ pub fn generate(source: &Source, count: usize, seed: u64) -> Result<Vec<u64>> {
         Source::Sosd(path) => draw::choose(files::sosd_keys(path)?, count, random),
         Source::Csv { path, column } => draw::choose(files::csv_keys(path, column)?, count, random),
     }
+}
+
+/// Whether so many keys fit into memory. A list that is longer than memory would end the process, and say no more than that.
+fn has_room(count: usize) -> Result<()> {
+    let memory = machine::memory_bytes();
+    let bytes = (count as u64).saturating_mul(size_of::<u64>() as u64);
+    let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
+    ensure!(
+        memory == 0 || bytes <= memory,
+        "{count} keys take {:.0} GiB, and the machine has {:.0}: fewer records, operations or seconds",
+        gib(bytes),
+        gib(memory)
+    );
+    Ok(())
 }

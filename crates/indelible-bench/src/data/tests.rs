@@ -29,6 +29,14 @@ fn keys_are_distinct_ascending_and_as_many_as_asked() {
 }
 
 #[test]
+fn more_keys_than_memory_holds_are_refused() {
+    for count in [usize::MAX, 1 << 50] {
+        let error = generate(&Source::Uniform, count, 1).unwrap_err();
+        assert!(error.to_string().contains("the machine has"), "{error}");
+    }
+}
+
+#[test]
 fn the_same_seed_gives_the_same_keys_and_another_one_others() {
     for source in made() {
         let keys = generate(&source, 5000, 1).unwrap();

@@ -128,7 +128,8 @@ impl Supply {
         self.inserted += phase.fresh_keys_with(threads) as usize;
         self.removed += phase.removed_keys_with(threads) as usize;
         if phase.arrival == Arrival::Dense {
-            self.dense += 2 * phase.all_operations();
+            let most = phase.all_operations().saturating_mul(2);
+            self.dense = self.dense.saturating_add(most);
         }
         mine
     }
@@ -219,8 +220,15 @@ impl Supply {
         let sorted = keys.all_sorted();
         let behind = *sorted.last().unwrap_or(&0);
         let room = u64::MAX - behind;
-        let used = |base| self.dense + self.dense_here.get(&base).unwrap_or(&0);
-        let base = if places == 1 && room >= used(behind) + count as u64 {
+        let used = |base| {
+            let here = *self.dense_here.get(&base).unwrap_or(&0);
+            self.dense.saturating_add(here)
+        };
+        let has_room = |base, room: u64| {
+            let left = room.checked_sub(used(base));
+            left.is_some_and(|left| left >= count as u64)
+        };
+        let base = if places == 1 && has_room(behind, room) {
             behind
         } else {
             let part = &sorted[sorted.len() * place / places..sorted.len() * (place + 1) / places];
@@ -230,14 +238,15 @@ impl Supply {
                 .map(|pair| (pair[0], pair[1] - pair[0] - 1));
             let (base, room) = widest.unwrap_or((0, 0));
             ensure!(
-                room >= used(base) + count as u64,
+                has_room(base, room),
                 "no room for {count} neighbouring new keys in this data set"
             );
             base
         };
         let from = base + 1 + used(base);
         *self.dense_here.entry(base).or_default() += count as u64;
-        Ok((from..from + count as u64).collect())
+        // The last one may be the greatest number there is.
+        Ok((0..count as u64).map(|number| from + number).collect())
     }
 }
 

@@ -222,6 +222,11 @@ fn dense_inserts_are_neighbours_that_are_no_keys() {
         Supply::default().dense(&none, 0, 1, 10).is_ok(),
         "in a gap, not behind the end"
     );
+    let nearly = Keys::shuffle((0..10).chain([u64::MAX - 3]).collect(), 11, 0, 1);
+    assert_eq!(
+        Supply::default().dense(&nearly, 0, 1, 3).unwrap(),
+        [u64::MAX - 2, u64::MAX - 1, u64::MAX]
+    );
     let full = Keys::shuffle((u64::MAX - 99..=u64::MAX).collect(), 100, 0, 1);
     assert!(Supply::default().dense(&full, 0, 1, 1).is_err());
 }

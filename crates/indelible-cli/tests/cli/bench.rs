@@ -413,6 +413,20 @@ fn nonsense_is_refused_by_name() {
             "Skew factor",
         ),
         (vec!["-t", "0"], "at least one thread"),
+        (vec!["-m", "time", "--seconds", "inf"], "--seconds"),
+        (vec!["-m", "time", "--seconds", "1e30"], "--seconds"),
+        (
+            vec!["-n", "18446744073709551615", "-i", "1"],
+            "the machine has",
+        ),
+        (
+            vec!["-p", "18446744073709551615", "-i", "1"],
+            "the machine has",
+        ),
+        (
+            vec!["data", "uniform", "-n", "1000000000000000"],
+            "the machine has",
+        ),
         (
             vec!["--contestants", "indelible", "--kernel", "avx1024"],
             "avx1024",
