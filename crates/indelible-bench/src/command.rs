@@ -331,11 +331,19 @@ impl RunArguments {
                 .map(|&word| word.into())
                 .chain(["__job".into()])
                 .collect(),
-            command: std::env::args().collect::<Vec<_>>().join(" "),
+            // Paths need not be text.
+            command: std::env::args_os()
+                .map(|word| word.to_string_lossy().into_owned())
+                .collect::<Vec<_>>()
+                .join(" "),
             stop: Arc::clone(&stop),
         };
         let page = self.output.with_extension("html");
         ensure!(page != self.output, "the page goes to {}", page.display());
+        for file in [&self.output, &page] {
+            // Now rather than when everything is measured.
+            ensure!(!file.is_dir(), "{} is a directory", file.display());
+        }
         let draft = Draft::create(&self.output)?;
         if machine::file_system(&options.disk_path) == "tmpfs" {
             let path = options.disk_path.display();

@@ -32,7 +32,7 @@ pub enum Preset {
     PaperLoft,
     /// Sets of keys, and orders of inserting them, that hurt learned indexes: every kind of index of ours.
     Adversarial,
-    /// Writes that survive a power cut, on a disk (`--dir` says where): one thread, 64 threads, batches; and those that survive it after
+    /// Writes that survive a power cut, on a disk (`--disk_path` says where): one thread, 64 threads, batches; and those that survive it after
     /// 10 ms.
     Durable,
     /// Spatial indexes and their peers on real and made-up points: bulk load, inserts, windows, nearest points, removals and

@@ -443,6 +443,13 @@ fn nonsense_is_refused_by_name() {
             text(&output)
         );
     }
+    std::fs::create_dir(directory.path().join("d.json")).unwrap();
+    let output = bench(directory.path(), &["-o", "d.json"]);
+    assert!(
+        text(&output).contains("d.json is a directory"),
+        "{}",
+        text(&output)
+    );
     std::fs::write(directory.path().join("other.json"), "{}").unwrap();
     let output = bench(directory.path(), &["report", "other.json"]);
     assert!(
@@ -450,6 +457,22 @@ fn nonsense_is_refused_by_name() {
         "{}",
         text(&output)
     );
+}
+
+#[test]
+fn names_of_files_need_not_be_text() {
+    use std::os::unix::ffi::OsStrExt;
+    let directory = tempfile::tempdir().unwrap();
+    let name = std::ffi::OsStr::from_bytes(b"a\xff.json");
+    let output = Command::new(env!("CARGO_BIN_EXE_indelible"))
+        .args(["bench", "--contestants", "nothing", "--rounds", "1"])
+        .args(["-n", "100", "-p", "100", "-o"])
+        .arg(name)
+        .current_dir(directory.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    assert!(directory.path().join(name).exists());
 }
 
 #[test]
