@@ -84,10 +84,10 @@ pub(super) struct WorkloadArguments {
     #[arg(long, default_value_t = 0.0)]
     missing: f64,
     /// Workloads of YCSB instead of ratios, by letter: `--ycsb A,B`.
-    #[arg(long, value_delimiter = ',', conflicts_with = "read_ratio")]
+    #[arg(long, value_delimiter = ',', conflicts_with_all = OF_ONE_MIX)]
     ycsb: Vec<char>,
     /// The five phases of LOFT section 5.3 instead of ratios: from 90 % lookups and 10 % inserts to the reverse.
-    #[arg(long, conflicts_with_all = ["read_ratio", "ycsb"])]
+    #[arg(long, conflicts_with = "ycsb", conflicts_with_all = OF_ONE_MIX)]
     shift: bool,
     /// End phases after a number of operations, or after a time.
     #[arg(
@@ -123,6 +123,22 @@ pub(super) struct WorkloadArguments {
     #[arg(long)]
     pub(super) recovery: bool,
 }
+
+/// What a workload with a name says itself: beside such a name these would have no effect.
+const OF_ONE_MIX: [&str; 12] = [
+    "read_ratio",
+    "insert_ratio",
+    "update_ratio",
+    "remove_ratio",
+    "scan_ratio",
+    "batch_read_ratio",
+    "batch_insert_ratio",
+    "window_ratio",
+    "nearest_ratio",
+    "distribution",
+    "skew",
+    "arrival",
+];
 
 /// The longest phase: a month. Infinity is no number in the file of a run, and the clock of a system ends somewhere.
 const MOST_SECONDS: f64 = 31.0 * 86_400.0;
