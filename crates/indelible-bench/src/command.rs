@@ -83,7 +83,7 @@ struct CompareArguments {
     /// Show every place of the tables, also those that did not change beyond the noise.
     #[arg(long)]
     all: bool,
-    /// Exit code 1 if one of ours got worse beyond the noise.
+    /// Exit code 1 if one of ours got worse beyond the noise, or nothing of ours is in both runs to be compared.
     #[arg(long)]
     fail_on_slower: bool,
 }
@@ -207,7 +207,9 @@ impl CompareArguments {
     fn run(&self, out: &mut dyn Write) -> Result<bool> {
         let comparison = compare::compare(&read(&self.a)?, &read(&self.b)?);
         write!(out, "{}", compare::print(&comparison, self.all))?;
-        Ok(!(self.fail_on_slower && comparison.got_worse()))
+        // A gate that has compared nothing must not let pass.
+        let is_well = !comparison.got_worse() && !comparison.changes.is_empty();
+        Ok(is_well || !self.fail_on_slower)
     }
 }
 

@@ -87,6 +87,14 @@ fn lists(a: &Run, b: &Run) -> Vec<String> {
     if !new.is_empty() {
         warnings.push(format!("only in the second run: {}", new.join(", ")));
     }
+    for (which, run) in [("first", a), ("second", b)] {
+        let (done, all) = (run.outcomes.len() as u64, run.plan.measurements());
+        if done < all {
+            warnings.push(format!(
+                "the {which} run was stopped after {done} of {all} measurements"
+            ));
+        }
+    }
     let rounds = a.plan.rounds.min(b.plan.rounds);
     if rounds < 3 {
         warnings.push(format!(

@@ -50,6 +50,7 @@ pub fn verdict(comparison: &Comparison) -> String {
         count(Verdict::Better),
         comparison.got_worse(),
     ) {
+        (0, 0, false) if looked_at == 0 => "Nothing of ours is in both runs to be compared.".into(),
         (0, 0, false) => format!("Nothing beyond the noise in {looked_at} comparisons."),
         (0, 0, true) => "No slower beyond the noise, but worse without noise.".into(),
         (worse, better, _) => {

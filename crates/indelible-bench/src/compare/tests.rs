@@ -201,6 +201,20 @@ fn unlike_runs_are_warned_of() {
 }
 
 #[test]
+fn runs_that_were_stopped_are_warned_of_and_nothing_is_no_success() {
+    let (a, mut b) = twice(3, 3);
+    b.outcomes.truncate(20);
+    let found = compare(&a, &b);
+    let stopped = "the second run was stopped after 20 of 126 measurements";
+    assert!(found.warnings.iter().any(|warning| warning == stopped));
+    assert!(!found.changes.is_empty());
+    b.outcomes
+        .retain(|o| !o.contestant.starts_with("indelible"));
+    let text = print(&compare(&a, &b), false);
+    assert!(text.ends_with("\nNothing of ours is in both runs to be compared.\n"));
+}
+
+#[test]
 fn the_text_fits_a_hundred_columns() {
     let (mut a, mut b) = twice(3, 3);
     scale(&mut b, 0.5, |o, _| o.contestant == "indelible");

@@ -189,6 +189,19 @@ fn the_same_seed_counts_the_same() {
     assert_eq!(a[0], a[1], "both rounds do the same");
     let output = bench(directory.path(), &["compare", "a.json", "b.json"]);
     assert!(output.status.success(), "{}", text(&output));
+    // With a run in which nothing was measured there is nothing to compare.
+    let a = std::fs::read(directory.path().join("a.json")).unwrap();
+    let mut nothing: Run = serde_json::from_slice(&a).unwrap();
+    nothing.outcomes.clear();
+    let nothing = serde_json::to_vec(&nothing).unwrap();
+    std::fs::write(directory.path().join("c.json"), nothing).unwrap();
+    let words = ["compare", "a.json", "c.json", "--fail-on-slower"];
+    let output = bench(directory.path(), &words);
+    assert!(
+        !output.status.success() && text(&output).contains("stopped after 0 of 2"),
+        "{}",
+        text(&output)
+    );
 }
 
 /// Starts a run of many rounds, sends it a signal when it has told of `lines` measurements, and returns what it printed.
