@@ -182,6 +182,22 @@ fn counts_space_losses_and_failures_are_said() {
 }
 
 #[test]
+fn a_few_pages_of_memory_are_no_difference() {
+    let small = |dram_bytes| {
+        let mut run = noisy(3, 3, 0.03);
+        let spaces = run.outcomes.iter_mut().filter_map(|o| o.space.as_mut());
+        spaces.for_each(|s| (s.records, s.dram_bytes) = (1000, dram_bytes));
+        run
+    };
+    let says = |dram_bytes| {
+        !compare(&small(150_000), &small(dram_bytes))
+            .facts
+            .is_empty()
+    };
+    assert!(!says(210_000) && says(220_000));
+}
+
+#[test]
 fn unlike_runs_are_warned_of() {
     let (a, mut b) = twice(3, 3);
     b.machine.cores = 64;
