@@ -26,7 +26,7 @@ const LAST_WORDS: Duration = Duration::from_millis(20);
 const LINE: usize = 100;
 /// The variable by which the library lets its kernel be chosen.
 const KERNEL: &str = "INDELIBLE_KERNEL";
-/// What our directories' names begin with; the rest is the number of the process.
+/// What the names of our directories begin with.
 const DIRECTORY: &str = "indelible-bench-";
 
 /// Where and how to run.
@@ -60,8 +60,8 @@ pub fn run(
     mut save: impl FnMut(&Run) -> Result<()>,
 ) -> Result<Run> {
     let start = Instant::now();
-    let home = Home::create(&options.pool_path)?;
-    let disk = Home::create(&options.disk_path)?;
+    let home = Home::create(&options.pool_path, DIRECTORY)?;
+    let disk = Home::create(&options.disk_path, DIRECTORY)?;
     let mut run = Run {
         format: FORMAT,
         command: options.command.clone(),
@@ -385,14 +385,15 @@ fn converse(child: &mut Child, job: &Job) -> Result<Outcome> {
 }
 
 /// A directory of this run's own, which goes when the run does.
-struct Home {
-    path: PathBuf,
+pub(crate) struct Home {
+    pub(crate) path: PathBuf,
 }
 
 impl Home {
-    fn create(parent: &Path) -> Result<Self> {
-        remove_orphans(parent);
-        let path = parent.join(format!("{DIRECTORY}{}", std::process::id()));
+    /// Its name is a prefix and the number of the process. What runs that were killed have left under such names goes first.
+    pub(crate) fn create(parent: &Path, prefix: &str) -> Result<Self> {
+        remove_orphans(parent, prefix);
+        let path = parent.join(format!("{prefix}{}", std::process::id()));
         fs::create_dir_all(&path).with_context(|| format!("{}", path.display()))?;
         Ok(Self { path })
     }
@@ -418,11 +419,11 @@ impl Drop for Home {
 
 /// Removes what runs that were killed have left. The directories are common ones, such as that of temporary files: what is named
 /// `indelible-bench-results` is somebody else's.
-fn remove_orphans(parent: &Path) {
+fn remove_orphans(parent: &Path, prefix: &str) {
     let is_number = |text: &&str| text.parse::<u32>().is_ok_and(|n| n.to_string() == **text);
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let process = name.to_str().and_then(|name| name.strip_prefix(DIRECTORY));
+        let process = name.to_str().and_then(|name| name.strip_prefix(prefix));
         let process = process.filter(is_number);
         let is_orphan = process.is_some_and(|process| !Path::new("/proc").join(process).exists());
         if is_orphan {
@@ -472,7 +473,7 @@ mod tests {
         for name in others.iter().chain([&dead, &alive]) {
             fs::create_dir(parent.path().join(name)).unwrap();
         }
-        remove_orphans(parent.path());
+        remove_orphans(parent.path(), DIRECTORY);
         let is_there = |name: &String| parent.path().join(name).exists();
         assert!(!is_there(&dead) && is_there(&alive));
         assert!(others.iter().all(is_there));

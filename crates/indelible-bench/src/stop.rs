@@ -37,6 +37,22 @@ impl Stop {
         Ok(stop)
     }
 
+    /// Ctrl-C (SIGINT) and SIGTERM end the program as they would have without this, but first there is something to be done.
+    ///
+    /// # Errors
+    ///
+    /// If the system refuses the handlers.
+    pub(crate) fn after(last: impl FnOnce() + Send + 'static) -> Result<()> {
+        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM])?;
+        std::thread::spawn(move || {
+            if let Some(signal) = signals.forever().next() {
+                last();
+                let _ = signal_hook::low_level::emulate_default_handler(signal);
+            }
+        });
+        Ok(())
+    }
+
     /// The signal that asked for the run to end, if one did.
     #[must_use]
     pub fn signal(&self) -> Option<i32> {

@@ -20,7 +20,9 @@ mod contestants;
 mod texts;
 mod threads;
 
-use anyhow::{Context, Result, ensure};
+use crate::race::Home;
+use crate::stop::Stop;
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use contestants::Contestant;
 use rand::rngs::SmallRng;
@@ -34,6 +36,8 @@ use threads::{Rates, Work};
 
 /// Records of a scan.
 const SCAN: usize = 100;
+/// What the name of the directory begins with.
+const DIRECTORY: &str = "indelible-strings-";
 /// Keys of a batch.
 const BATCH: usize = 100;
 
@@ -85,14 +89,33 @@ impl StringsArguments {
             self.contestants.is_empty() || self.contestants.iter().any(|name| name == one.name)
         };
         let entrants: Vec<&Contestant> = known.iter().filter(wanted).collect();
-        ensure!(!entrants.is_empty(), "there is no contestant of this name");
+        let is_known = |name: &&String| known.iter().any(|one| one.name == name.as_str());
+        if let Some(unknown) = self.contestants.iter().find(|name| !is_known(name)) {
+            let names: Vec<_> = known.iter().map(|one| one.name).collect();
+            bail!(
+                "no contestant is called {unknown:?}; there are {}",
+                names.join(", ")
+            );
+        }
+        ensure!(self.operations > 0, "there is at least one operation");
+        let home = Home::create(&self.pool_path, DIRECTORY)?;
+        let path = home.path.clone();
+        Stop::after(move || {
+            let _ = std::fs::remove_dir_all(path);
+        })?;
         for texts in &self.data {
-            self.race(texts, &entrants, out)?;
+            self.race(texts, &entrants, &home, out)?;
         }
         Ok(true)
     }
 
-    fn race(&self, texts: &Texts, entrants: &[&Contestant], out: &mut dyn Write) -> Result<()> {
+    fn race(
+        &self,
+        texts: &Texts,
+        entrants: &[&Contestant],
+        home: &Home,
+        out: &mut dyn Write,
+    ) -> Result<()> {
         let mut random = SmallRng::seed_from_u64(self.seed);
         let inserts = (self.operations / 10).max(1);
         // One by one, in batches, by one of several threads, and by all of them.
@@ -122,7 +145,7 @@ impl StringsArguments {
             let wanted = (0..self.operations).map(|_| random.random_range(0..loaded.len()));
             let wanted = Requests::new(wanted.map(|at| (&loaded[at], at as u64)));
             for (at, entrant) in entrants.iter().enumerate() {
-                let (figures, of_threads) = self.measure(entrant, loaded, &new, &wanted)?;
+                let (figures, of_threads) = self.measure(entrant, home, loaded, &new, &wanted)?;
                 measured[at].push(figures);
                 rates[at].extend(of_threads);
             }
@@ -141,13 +164,12 @@ impl StringsArguments {
     fn measure(
         &self,
         entrant: &Contestant,
+        home: &Home,
         loaded: &[Key],
         new: &[Requests],
         wanted: &Requests,
     ) -> Result<([f64; MEASURES.len()], Option<Rates>)> {
-        let directory = self
-            .pool_path
-            .join(format!("indelible-strings-{}", std::process::id()));
+        let directory = home.path.join("files");
         std::fs::create_dir(&directory).with_context(|| directory.display().to_string())?;
         let mut index = (entrant.create)(&directory)?;
         index.load(loaded);
