@@ -120,7 +120,7 @@ impl StringsArguments {
         let inserts = (self.operations / 10).max(1);
         // One by one, in batches, by one of several threads, and by all of them.
         let sets = if self.threads > 1 { 4 } else { 2 };
-        let mut keys = texts.keys(self.records + sets * inserts)?;
+        let mut keys = texts.keys(self.records + sets * inserts, &mut random)?;
         ensure!(
             keys.len() > sets * inserts,
             "{texts} has {} keys only",

@@ -1,6 +1,8 @@
 //! Keys that are byte strings: made up, or the lines of a file.
 
 use anyhow::{Context, Result};
+use rand::rngs::SmallRng;
+use rand::seq::SliceRandom;
 use std::convert::Infallible;
 use std::fmt;
 use std::path::PathBuf;
@@ -87,8 +89,9 @@ fn uuid(number: u64) -> String {
 }
 
 impl Texts {
-    /// Different keys, so many at most.
-    pub(super) fn keys(&self, count: usize) -> Result<Vec<Box<[u8]>>> {
+    /// Different keys, so many at most. A file with more of them gives a random choice: its first ones in their order would have more in
+    /// common than all have.
+    pub(super) fn keys(&self, count: usize, random: &mut SmallRng) -> Result<Vec<Box<[u8]>>> {
         let made_up = |make: fn(u64) -> String| {
             let keys = (0..count as u64).map(|number| make(number).into_bytes().into());
             Ok(keys.collect())
@@ -105,7 +108,10 @@ impl Texts {
                 let mut keys: Vec<Box<[u8]>> = lines.map(Into::into).collect();
                 keys.sort_unstable();
                 keys.dedup();
-                keys.truncate(count);
+                if keys.len() > count {
+                    keys.shuffle(random);
+                    keys.truncate(count);
+                }
                 Ok(keys)
             }
         }
@@ -124,4 +130,29 @@ pub(super) fn shared_prefix(keys: &mut [Box<[u8]>]) -> f64 {
     };
     let sum: usize = keys.windows(2).map(shared).sum();
     sum as f64 / keys.len().max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::SeedableRng;
+
+    #[test]
+    fn a_file_with_more_keys_gives_a_choice_from_all_of_them() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let lines: Vec<String> = (0..1000).map(|number| format!("{number:04}")).collect();
+        std::fs::write(file.path(), lines.join("\n") + "\n\n0000\n").unwrap();
+        let texts = Texts::Lines(file.path().into());
+        let keys = |count| {
+            let keys = texts.keys(count, &mut SmallRng::seed_from_u64(1)).unwrap();
+            let distinct: std::collections::BTreeSet<_> = keys.iter().cloned().collect();
+            assert_eq!(distinct.len(), keys.len());
+            keys
+        };
+        assert_eq!(keys(2000).len(), 1000);
+        let chosen = keys(100);
+        let late = chosen.iter().filter(|key| &key[..] >= b"0500".as_slice());
+        assert!(chosen.len() == 100 && (30..70).contains(&late.count()));
+        assert_eq!(chosen, keys(100), "the same for the same seed");
+    }
 }
