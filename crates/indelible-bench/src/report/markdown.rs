@@ -5,7 +5,8 @@ use super::summary::{Row, Summary};
 use crate::outcome::Run;
 use anyhow::{Context, Result};
 
-/// Rates of all phases after the load, bytes per record, and the first answer after a kill.
+/// Rates of all phases after the load, bytes per record, and the first answer after a kill. Below it stands who failed: the figures of such a
+/// contestant are not those of one that did all it should.
 ///
 /// # Errors
 ///
@@ -56,7 +57,11 @@ pub fn table(run: &Run, experiment: Option<&str>) -> Result<String> {
     let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
     let rule = format!("|{}\n", "---|".repeat(head.len()));
     let rows = experiment.rows.iter().map(|row| line(&cells(row)));
-    Ok(line(&head) + &rule + &rows.collect::<String>())
+    let failed = experiment.rows.iter().filter_map(|row| {
+        let why = row.error.as_ref()?.split_whitespace().collect::<Vec<_>>();
+        Some(format!("\n**{}** {}\n", row.name, why.join(" ")))
+    });
+    Ok(line(&head) + &rule + &rows.chain(failed).collect::<String>())
 }
 
 #[cfg(test)]
@@ -67,6 +72,7 @@ mod tests {
     fn every_line_has_as_many_cells() {
         let table = super::table(&sample::run(1, 2), None).unwrap();
         let cells = |line: &str| line.matches('|').count();
+        let (table, failed) = table.split_once("\n\n").unwrap();
         let mut lines = table.lines();
         let head = cells(lines.next().unwrap());
         assert!(
@@ -77,6 +83,8 @@ mod tests {
             table.contains("**") && table.contains("power cut (on PMem)"),
             "{table}"
         );
+        let expected = format!("**{}** failed in all 2 rounds: killed by ", sample::FAILING);
+        assert!(failed.starts_with(&expected), "{failed}");
         assert!(super::table(&sample::run(1, 2), Some("none")).is_err());
     }
 }

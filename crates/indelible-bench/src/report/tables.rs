@@ -4,6 +4,7 @@ use super::format::{self, nanoseconds};
 use super::summary::{COUNTS, Column, ExperimentSummary, Row, Summary};
 use super::table::{Line, Table, Value};
 use crate::outcome::Space;
+use std::collections::BTreeSet;
 
 /// Quantiles in the tables.
 const SHARES: [(f64, &str); 4] = [
@@ -239,13 +240,17 @@ pub fn across(summary: &Summary) -> Table {
         })
     });
     let several = summary.experiments.len() > 1;
+    // Experiments with contestants of their own may have another one.
+    let references = summary.experiments.iter().filter_map(|e| e.reference());
+    let references: BTreeSet<&str> = references.map(|row| row.name.as_str()).collect();
+    let reference = match references.len() {
+        0 | 1 => references.first().copied().unwrap_or_default(),
+        _ => "the first of ours in the experiment",
+    };
     let labels = columns.iter().map(|(column, _)| column.label());
     Table {
         title: "Across the experiments".into(),
-        note: format!(
-            "rates of ours, times those of {}",
-            summary.reference().unwrap_or_default()
-        ),
+        note: format!("rates of ours, times those of {reference}"),
         corner: "experiment".into(),
         head: ["contestant".into()].into_iter().chain(labels).collect(),
         groups: Vec::new(),
@@ -303,4 +308,22 @@ fn grouped(labels: impl Iterator<Item = String>) -> Vec<(String, usize)> {
 
 fn has_values(line: &Line) -> bool {
     line.values.iter().any(|v| !v.main.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample;
+
+    #[test]
+    fn what_rates_across_experiments_are_times_of_is_said() {
+        let mut run = sample::run(1, 1);
+        let note = |run: &_| across(&Summary::of(run)).note;
+        assert_eq!(note(&run), "rates of ours, times those of indelible");
+        let others =
+            |o: &crate::outcome::Outcome| o.experiment != "cities" || o.contestant != "indelible";
+        run.outcomes.retain(others);
+        let note = note(&run);
+        assert!(note.ends_with("times those of the first of ours in the experiment"));
+    }
 }
