@@ -91,7 +91,8 @@ impl<'phase> Meter<'phase> {
 #[derive(Debug)]
 pub struct Sampler {
     histogram: Histogram<u64>,
-    gap: u64,
+    /// Steps between two that are timed are fewer than this, each number of them as likely.
+    span: f64,
     until: u64,
     random: u64,
 }
@@ -102,9 +103,11 @@ impl Sampler {
     pub fn new(share: f64, seed: u64) -> Self {
         Self {
             histogram: Histogram::new(3).expect("three digits are allowed"),
-            gap: (1.0 / share.clamp(1e-6, 1.0)) as u64,
+            // On average half of it, less a half: a distance of one by the share.
+            span: 2.0 / share.clamp(1e-6, 1.0) - 1.0,
             until: 0,
-            random: seed | 1,
+            // Not 0, and another one for each seed: threads that time the same steps would wait for the clock together.
+            random: seed << 1 | 1,
         }
     }
 
@@ -128,11 +131,12 @@ impl Sampler {
             self.until -= 1;
             return false;
         }
-        // Marsaglia's xorshift. From 0 to twice the gap less two, so the mean distance is the gap.
+        // Marsaglia's xorshift.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
-        self.until = self.random % (2 * self.gap - 1);
+        let unit = (self.random >> 11) as f64 / (1_u64 << 53) as f64;
+        self.until = (unit * self.span) as u64;
         true
     }
 }
@@ -328,4 +332,23 @@ pub fn clock_cost() -> u64 {
         .collect();
     costs.sort_unstable();
     costs[costs.len() / 2] as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_share_that_was_asked_for_is_timed_and_threads_time_other_steps() {
+        for share in [1.0, 0.7, 0.4, 0.1, 0.01] {
+            let due = |seed| -> Vec<usize> {
+                let mut sampler = Sampler::new(share, seed);
+                (0..200_000).filter(|_| sampler.is_due()).collect()
+            };
+            let (one, other) = (due(6), due(7));
+            let timed = one.len() as f64 / 200_000.0;
+            assert!((timed / share - 1.0).abs() < 0.05, "{share}: {timed}");
+            assert!(share == 1.0 || one != other, "{share}");
+        }
+    }
 }
