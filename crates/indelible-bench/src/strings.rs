@@ -63,7 +63,7 @@ pub(crate) struct StringsArguments {
     #[arg(long, visible_alias = "only", value_delimiter = ',')]
     contestants: Vec<String>,
     /// Directory of the contestants' files.
-    #[arg(long, default_value_os_t = super::command::fast_directory())]
+    #[arg(long, visible_alias = "pool_path", default_value_os_t = super::command::fast_directory())]
     pool_path: PathBuf,
     /// Seed for random generators.
     #[arg(long, default_value_t = 1729)]

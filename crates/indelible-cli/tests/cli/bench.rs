@@ -204,6 +204,42 @@ fn the_same_seed_counts_the_same() {
     );
 }
 
+#[test]
+fn strings_leave_no_files_whatever_ends_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let left = || {
+        let entries = std::fs::read_dir(path).unwrap().flatten();
+        entries.map(|entry| entry.file_name()).collect::<Vec<_>>()
+    };
+    let words = "strings --pool_path . --contestants slotted -n 1000 -p 1000";
+    let words: Vec<&str> = words.split(' ').collect();
+    let output = bench(path, &[&words[..], &["--data", "uuids,nowhere"]].concat());
+    assert!(!output.status.success() && text(&output).contains("nowhere"));
+    assert!(left().is_empty(), "{:?}", left());
+    let mut child = Command::new(env!("CARGO_BIN_EXE_indelible"))
+        .arg("bench")
+        .args([&words[..], &["--data", "uuids", "--rounds", "1000000"]].concat())
+        .current_dir(path)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let pid = child.id().to_string();
+    while !path.join(format!("indelible-strings-{pid}/files")).exists() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let sent = Command::new("kill").args(["-TERM", &pid]).status().unwrap();
+    assert!(sent.success());
+    let status = child.wait().unwrap();
+    assert_eq!(
+        std::os::unix::process::ExitStatusExt::signal(&status),
+        Some(15)
+    );
+    // Files that were made while it was removed may be left: they go with the next run.
+    let output = bench(path, &[&words[..], &["--data", "uuids"]].concat());
+    assert!(output.status.success() && left().is_empty(), "{:?}", left());
+}
+
 /// Starts a run of many rounds, sends it a signal when it has told of `lines` measurements, and returns what it printed.
 fn stopped_by(signal: &str, directory: &Path, lines: usize) -> (ExitStatus, String, String) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_indelible"))
@@ -449,6 +485,8 @@ fn nonsense_is_refused_by_name() {
         (vec!["--contestants", "btreemap@kernel=avx2"], "no options"),
         (vec!["-d", "1", "-n", "10", "-p", "100"], "may be removed"),
         (vec!["report", "nowhere.json"], "nowhere.json"),
+        (vec!["strings", "--contestants", "slotted,nobody"], "nobody"),
+        (vec!["strings", "-p", "0"], "at least one operation"),
     ] {
         let output = bench(directory.path(), &words);
         assert!(!output.status.success(), "{words:?}");
