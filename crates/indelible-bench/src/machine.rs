@@ -49,9 +49,10 @@ pub fn describe(directories: &[&Path]) -> Machine {
 /// The kind of file system that a directory is on: `tmpfs`, `ext4`.
 #[must_use]
 pub fn file_system(directory: &Path) -> String {
-    let path = directory
-        .canonicalize()
-        .unwrap_or_else(|_| directory.into());
+    // One that is to be made will be on that of the nearest directory above it that is there.
+    let path = std::path::absolute(directory).unwrap_or_else(|_| directory.into());
+    let there = path.ancestors().find_map(|path| path.canonicalize().ok());
+    let path = there.unwrap_or(path);
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let mount = |line: &str| -> Option<(usize, String)> {
         let mut words = line.split(' ').skip(1);
@@ -161,4 +162,16 @@ pub fn of_process(name: &str) -> u64 {
 pub fn forget_peak() {
     // Where the kernel refuses, the peak is that of the whole process: too high, never too low.
     let _ = fs::write("/proc/self/clear_refs", "5");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_is_to_be_made_is_on_the_file_system_above_it() {
+        let here = file_system(Path::new("."));
+        assert_eq!(file_system(Path::new("no/such/directory")), here);
+        assert_eq!(file_system(Path::new("/proc/no")), "proc");
+    }
 }
