@@ -429,7 +429,9 @@ impl RunArguments {
                 source.is_spatial() || !searches,
                 "{source} has no points to search for: --data points:SET"
             );
+            let mut entrants = BTreeSet::new();
             for name in plan.contestants_of(experiment) {
+                ensure!(entrants.insert(name), "{name} takes part twice");
                 contestants::entrant(name)?.check_data(&source)?;
             }
         }

@@ -483,6 +483,7 @@ fn nonsense_is_refused_by_name() {
             "avx1024",
         ),
         (vec!["--contestants", "btreemap@kernel=avx2"], "no options"),
+        (vec!["--contestants", "btreemap,nothing,btreemap"], "twice"),
         (vec!["-d", "1", "-n", "10", "-p", "100"], "may be removed"),
         (vec!["report", "nowhere.json"], "nowhere.json"),
         (vec!["strings", "--contestants", "slotted,nobody"], "nobody"),
