@@ -155,7 +155,7 @@ pub fn recovery(experiment: &ExperimentSummary) -> Table {
     Table {
         title: "After kill -9".into(),
         note: "until the map is open, until the first lookup is answered, and until lookups are about as fast (nine tenths) as \
-               in the end, opening included"
+               in the end, opening included; the last of these in steps of 5 ms"
             .into(),
         corner: "recovery".into(),
         head: ["open", "first get", "full speed", "records", "lost"]
