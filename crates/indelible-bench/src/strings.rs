@@ -20,7 +20,10 @@ mod contestants;
 mod texts;
 mod threads;
 
+use crate::console::note;
+use crate::machine;
 use crate::race::Home;
+use crate::report::summary::median;
 use crate::stop::Stop;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
@@ -103,6 +106,16 @@ impl StringsArguments {
         Stop::after(move || {
             let _ = std::fs::remove_dir_all(path);
         })?;
+        let waits = |one: &&&Contestant| one.name.ends_with("-durable");
+        if let Some(durable) = entrants.iter().find(waits)
+            && machine::file_system(&self.pool_path) == "tmpfs"
+        {
+            note(format_args!(
+                "{} is tmpfs: {} does not wait for a disk there; see --pool-path",
+                self.pool_path.display(),
+                durable.name
+            ));
+        }
         for texts in &self.data {
             self.race(texts, &entrants, &home, out)?;
         }
@@ -272,9 +285,8 @@ type Key = Box<[u8]>;
 
 fn medians(rounds: &[[f64; MEASURES.len()]]) -> [f64; MEASURES.len()] {
     std::array::from_fn(|measure| {
-        let mut all: Vec<f64> = rounds.iter().map(|round| round[measure]).collect();
-        all.sort_by(f64::total_cmp);
-        all[all.len() / 2]
+        let all: Vec<f64> = rounds.iter().map(|round| round[measure]).collect();
+        median(&all).expect("at least one round")
     })
 }
 
@@ -302,4 +314,16 @@ fn table(
         writeln!(out, "| {} | {} |", entrant.name, cells.join(" | "))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_two_rounds_the_mean_counts() {
+        let round = |figure| [figure; MEASURES.len()];
+        assert_eq!(medians(&[round(1.0), round(4.0)]), round(2.5));
+        assert_eq!(medians(&[round(9.0), round(1.0), round(4.0)]), round(4.0));
+    }
 }

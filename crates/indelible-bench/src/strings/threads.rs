@@ -2,6 +2,7 @@
 
 use super::contestants::{Contestant, SharedIndex};
 use super::{Requests, SCAN};
+use crate::report::summary::median;
 use crate::together::together;
 use anyhow::Result;
 use std::io::Write;
@@ -88,7 +89,8 @@ pub(super) fn table(
         }
         let cells = (0..MEASURES.len()).map(|measure| {
             let of = |value: &dyn Fn(&[f64; 2]) -> f64| {
-                median(rounds.iter().map(|rates| value(&rates[measure])))
+                let values: Vec<f64> = rounds.iter().map(|rates| value(&rates[measure])).collect();
+                median(&values).expect("at least one round")
             };
             let [one, all] = [of(&|rates| rates[0]), of(&|rates| rates[1])];
             format!(
@@ -100,10 +102,4 @@ pub(super) fn table(
         writeln!(out, "| {} | {} |", entrant.name, cells.join(" | "))?;
     }
     Ok(())
-}
-
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
