@@ -145,6 +145,9 @@ fn latency(
             all.add(histogram).expect("histograms of one kind");
         }
     }
+    if setting.is_strict || threads == 1 {
+        check(phase, &timed)?;
+    }
     Ok(Latency {
         samples: all.len(),
         clock_ns: clock_cost(),
@@ -270,4 +273,58 @@ pub(crate) fn cost(counts: Counts, operations: u64) -> Option<Cost> {
         blocks_written: per(counts.blocks_written),
         bytes_allocated: per(counts.bytes_allocated),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Mix;
+    use std::sync::atomic::AtomicU64;
+
+    /// An index that finds everything for so many lookups.
+    struct Forgetful(AtomicU64);
+
+    impl Index for Forgetful {
+        fn get(&self, key: u64) -> Option<u64> {
+            let take = |left: u64| left.checked_sub(1);
+            let taken = (self.0).fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+            taken.is_ok().then_some(key)
+        }
+
+        fn insert(&self, _key: u64, _value: u64) {}
+
+        fn update(&self, _key: u64, _value: u64) -> bool {
+            true
+        }
+
+        fn remove(&self, _key: u64) -> bool {
+            true
+        }
+
+        fn scan(&self, _from: u64, _count: usize, _page: &mut Vec<(u64, u64)>) {}
+    }
+
+    #[test]
+    fn a_key_must_be_found_at_full_speed_and_when_latencies_are_taken() {
+        let keys = Keys::shuffle((0..100).collect(), 100, 0, 1);
+        let setting = Setting {
+            keys: &keys,
+            seed: u64::MAX,
+            sampling: Duration::from_millis(100),
+            slow_down: 0.0,
+            is_strict: true,
+        };
+        let phase = Phase::new("get", Mix::GET, 1000).with_latency();
+        let run = |lookups| {
+            let index = Forgetful(AtomicU64::new(lookups));
+            run(&index, &phase, 2, &setting, &mut Supply::default())
+        };
+        let measured = run(1250).unwrap();
+        assert_eq!((measured.operations, measured.hits), (1000, 1000));
+        assert!(measured.latency.unwrap().samples > 10);
+        for (lookups, says) in [(999, "1 of 1000"), (1249, "1 of 250")] {
+            let error = run(lookups).unwrap_err().to_string();
+            assert!(error.starts_with(says), "{error}");
+        }
+    }
 }
