@@ -143,6 +143,9 @@ const OF_ONE_MIX: [&str; 12] = [
 /// The longest phase: a month. Infinity is no number in the file of a run, and the clock of a system ends somewhere.
 const MOST_SECONDS: f64 = 31.0 * 86_400.0;
 
+/// The most records of a step: there is room for them before it begins.
+const MOST_AT_ONCE: u32 = 1 << 24;
+
 /// [`Distribution`] by PiBench's names.
 #[derive(Clone, Copy, ValueEnum)]
 #[value(rename_all = "lower")]
@@ -237,8 +240,8 @@ impl WorkloadArguments {
                 self.neighbours
             ]
             .iter()
-            .all(|&records| records > 0),
-            "a batch, a scan, a window and a search for neighbours have at least one record"
+            .all(|&records| records > 0 && records <= MOST_AT_ONCE),
+            "a batch, a scan, a window and a search for neighbours have at least one record, and at most {MOST_AT_ONCE}"
         );
         Ok(phases)
     }

@@ -26,6 +26,8 @@ pub const CLUSTERS: u64 = 1000;
 const CITY: f64 = 0.05;
 /// How far points that a file is grown by lie from those of the file, in degrees: half a kilometre, so that a coast stays a coast.
 const FILE: f64 = 0.005;
+/// The side of the widest windows, in steps: three fifths of the way around the earth.
+const WIDEST: u32 = 1 << 31;
 /// Loaded points around which windows are tried out.
 const CENTRES: usize = 500;
 
@@ -72,6 +74,10 @@ pub fn beside(centre: u64, side: u32) -> Point {
 #[must_use]
 pub fn window_side(loaded: &[u64], sorted: &[u64], hits: u32) -> u32 {
     let centres = &loaded[..loaded.len().min(CENTRES)];
+    if u64::from(hits) > loaded.len() as u64 {
+        // Not even all points are enough, and to find that out would take a look at all of them for each side and centre.
+        return WIDEST;
+    }
     let wanted = u64::from(hits) * centres.len() as u64;
     let has_enough = |side: u32| {
         let mut found = 0;
@@ -83,7 +89,7 @@ pub fn window_side(loaded: &[u64], sorted: &[u64], hits: u32) -> u32 {
     // The widest windows look at all points, so they are tried last.
     let widest = (0..32)
         .map(|bit| 2 << bit)
-        .find(|&side| side == 1 << 31 || has_enough(side));
+        .find(|&side| side == WIDEST || has_enough(side));
     let (mut below, mut enough) = (widest.unwrap_or(2) / 2, widest.unwrap_or(2));
     while below + 1 < enough {
         let middle = below + (enough - below) / 2;

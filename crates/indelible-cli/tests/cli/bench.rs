@@ -456,6 +456,10 @@ fn nonsense_is_refused_by_name() {
         (vec!["--contestants", "nobody"], "nobody"),
         (vec!["-r", "0.5"], "Sum of ratios should be 1.0 but is 0.5"),
         (vec!["--ycsb", "G"], "A to F"),
+        (
+            vec!["-s", "1", "--scan_size", "4294967295"],
+            "at most 16777216",
+        ),
         (vec!["--ycsb", "A", "-i", "0.5"], "cannot be used with"),
         (vec!["--shift", "--skew", "0.5"], "cannot be used with"),
         (vec!["--data", "sosd:nowhere"], "nowhere"),
