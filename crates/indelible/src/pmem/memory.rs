@@ -122,6 +122,12 @@ impl Memory {
         }
     }
 
+    /// Makes all that was stored so far durable, as a sync of a file does: an event of the recording.
+    #[track_caller]
+    pub fn sync(&self) {
+        trace::synced();
+    }
+
     /// Writes a word behind the recorder's back.
     #[inline]
     pub fn set(&self, word: usize, value: u64) {

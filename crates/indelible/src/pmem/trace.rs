@@ -35,6 +35,10 @@ pub enum Action {
     Appended(u64),
     /// On a disk: the batches up to this number are durable.
     Durable(u64),
+    /// On persistent memory: the file was synced, so that all that was stored so far is durable, by whomever.
+    Synced,
+    /// A note of the caller's: what is in the memory has been read, and may not be taken back any more.
+    Looked,
     /// The memory's length changed, durably. What was cut off is gone; what was added is zero.
     Length {
         /// Bytes before.
@@ -171,6 +175,18 @@ pub(crate) fn take_appended() -> u64 {
 #[track_caller]
 pub(crate) fn durable(number: u64) {
     push(Action::Durable(number));
+}
+
+/// Records a note of the caller's: what is in the memory has been read.
+#[track_caller]
+pub fn looked() {
+    push(Action::Looked);
+}
+
+/// Records that all that was stored so far is durable.
+#[track_caller]
+pub(super) fn synced() {
+    push(Action::Synced);
 }
 
 #[track_caller]

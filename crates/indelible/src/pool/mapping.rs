@@ -335,6 +335,17 @@ impl Mapping {
         }
     }
 
+    /// The same after the death of a process, whose stores may be in the caches of the processor and nowhere else. The crash checker has it as an event.
+    pub(super) fn sync_after_death(&self) -> Result<()> {
+        match &self.backing {
+            Backing::Memory(memory) => {
+                memory.sync();
+                Ok(())
+            }
+            _ => self.sync(),
+        }
+    }
+
     /// Remembers a sync of the file that has failed.
     fn noting_failure(&self, synced: rustix::io::Result<()>) -> rustix::io::Result<()> {
         synced.inspect_err(|&errno| _ = self.failed_sync.set(errno))

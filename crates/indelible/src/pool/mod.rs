@@ -119,4 +119,6 @@ crate::pmem::planted::bugs! { "pool":
     ExtentNotRecorded,
     /// The superblock's better copy is written first, so that two crashes can tear both.
     BetterCopyFirst,
+    /// What a process that has died left in the caches is believed before it is durable.
+    DeathNotSynced,
 }

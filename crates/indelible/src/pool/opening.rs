@@ -7,8 +7,9 @@ use super::log::{self, Backlog, Last};
 use super::machine::{boot_identity, is_in_memory, is_persistent_memory, medium_of, random_uuid};
 use super::mapping::{Access, Backing, Mapping};
 use super::superblock::{Promise, Superblock};
-use super::{Durability, PoolOptions, system};
+use super::{Bug, Durability, PoolOptions, system};
 use crate::pmem::Medium;
+use crate::pmem::planted::planted;
 use crate::{Error, Result};
 use rustix::fs::OFlags;
 use std::fs::File;
@@ -192,6 +193,12 @@ impl PoolOptions {
         }
         if is_unsynced {
             core.mapping().write_again(used)?;
+        }
+        if medium == Medium::Pmem && !planted(Bug::DeathNotSynced) {
+            // What the last process stored and did not flush before it died is in the caches: this process sees it, and builds on it, and a power cut would
+            // take it back. Nothing but a sync of the file knows which lines these are. (Also if the superblock says that the pool was closed: that may be what
+            // is in the caches.)
+            core.mapping().sync_after_death()?;
         }
         if changed {
             // What was written under the old promise has to be as safe as the new one says.
