@@ -26,6 +26,7 @@ impl Structure for List {
     }
 
     fn recover(&self, memory: &Arc<Memory>) -> Result<Open, String> {
+        memory.sync(); // What a process that has died left in the caches.
         let (memory, pm) = (Arc::clone(memory), Pm::new(Medium::Pmem));
         let nodes = Mutex::new(memory.words()[0].load());
         Ok(Open { memory, pm, nodes })

@@ -9,8 +9,8 @@ use crate::recovery::{self, Way};
 use crate::report::{Failure, Place};
 use crate::tally::{Fingerprints, Tally};
 use crate::{Contents, CrashModel, MEMORY_BYTES, Structure};
-use indelible::pmem::Memory;
 use indelible::pmem::trace::{Action, Event};
+use indelible::pmem::{Cell, Memory};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use std::collections::BTreeMap;
@@ -80,6 +80,12 @@ pub(crate) struct Explorer<'a, S: Structure> {
 /// Probes are numbered from here on, so that they are not mistaken for operations that were in flight.
 const FIRST_PROBE: usize = 1 << 20;
 
+/// Of the points at which a process could die with stores in the caches, one in this many is looked at.
+const DEATH_EVERY: u64 = 16;
+
+/// Images at one point of the recovery from such a death, where all lines can be tried alone with fewer.
+const IMAGES_AFTER_DEATH: usize = 16;
+
 /// What is being explored: a recording, or a recovery.
 struct Scene<'a, O> {
     events: &'a [Event],
@@ -94,6 +100,9 @@ struct Scene<'a, O> {
     /// The number of the first operation.
     first: usize,
     depth: usize,
+    /// Of a recovery after the death of a process whose stores are in the caches still: what was there when it was read. Such a recovery is crashed as long as some of
+    /// those stores can be taken back; from then on it is one like others.
+    inherited: Option<&'a Contents>,
 }
 
 impl<O> Scene<'_, O> {
@@ -143,6 +152,7 @@ impl<'a, S: Structure> Explorer<'a, S> {
             differs: &recording.differs,
             first: 0,
             depth: 0,
+            inherited: None,
         };
         let model = Model::new(
             Arc::clone(&self.memory),
@@ -160,12 +170,24 @@ impl<'a, S: Structure> Explorer<'a, S> {
     ) -> Result<(), Box<Failure>> {
         let mut seen = Fingerprints::default();
         for (at, event) in scene.events.iter().enumerate() {
+            if scene.inherited.is_some() && !model.has_inherited() {
+                return Ok(());
+            }
+            if let (Action::Looked, Some(contents)) = (event.action, scene.inherited) {
+                // From now on a power cut may not take back what the process that died had done.
+                let version = history.version;
+                history = History::new(contents);
+                history.version += version;
+            }
             if scene.is_of_interest(at) && self.limits.images_per_point > 0 && model.is_point(event)
             {
                 self.at_point(scene, &model, &history, &mut seen, at)?;
                 if self.crash_model == CrashModel::Process {
                     self.coverage.both_sides(event);
                 }
+            }
+            if scene.is_of_interest(at) && self.can_die(scene, &model, event) {
+                self.at_death(scene, &model, &history, at)?;
             }
             if at >= scene.from {
                 self.coverage.note(event);
@@ -191,7 +213,8 @@ impl<'a, S: Structure> Explorer<'a, S> {
             let problem = format!("without a crash: {problem}");
             return Err(self.failure(scene, &model, end, problem, None));
         }
-        if self.limits.images_per_point == 0 || !scene.is_of_interest(end) {
+        let is_over = scene.inherited.is_some() && !model.has_inherited();
+        if is_over || self.limits.images_per_point == 0 || !scene.is_of_interest(end) {
             return Ok(());
         }
         self.at_point(scene, &model, &history, &mut seen, end)
@@ -210,7 +233,10 @@ impl<'a, S: Structure> Explorer<'a, S> {
         let mut random = SmallRng::from_rng(&mut self.random);
         let mut failure = None;
         let version = history.version.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let most = self.limits.images_per_point;
+        let most = match scene.inherited {
+            Some(_) => self.limits.images_per_point.min(IMAGES_AFTER_DEATH),
+            None => self.limits.images_per_point,
+        };
         model.for_each_choice(most, &mut random, |choice| {
             let image = model.hash_of(choice);
             if self.tally.images() >= self.most_images
@@ -294,6 +320,7 @@ impl<'a, S: Structure> Explorer<'a, S> {
                         differs: &differs,
                         first: scene.first + FIRST_PROBE,
                         depth: scene.depth + 1,
+                        inherited: None,
                     };
                     // What the recovery has shown is settled; what it has not may still be either way.
                     let before = match &outcome.contents {
@@ -325,6 +352,82 @@ impl<'a, S: Structure> Explorer<'a, S> {
     fn is_chosen(&self, image: u64, depth: usize) -> bool {
         let every = (self.limits.nested_every >> (3 * depth)).max(1);
         (image >> (8 + 16 * depth)).is_multiple_of(every)
+    }
+
+    /// Whether the process can die before this event with stores that are in the caches and nowhere else, of which there are fewer behind it.
+    fn can_die(&self, scene: &Scene<'_, S::Operation>, model: &Model, event: &Event) -> bool {
+        matches!(event.action, Action::Flush { .. } | Action::Mark(_))
+            && self.crash_model == CrashModel::Pmem
+            && self.limits.images_per_point > 0
+            && scene.depth < self.limits.depth
+            // A mutation changes what a power cut leaves at once.
+            && scene.differs.is_empty()
+            && self.mutation.is_none()
+            && model.is_any_cached()
+    }
+
+    /// A process dies before event `at`, and the power is cut later, while the next one recovers: until then that one sees all stores of the first, of which the
+    /// caches may have some.
+    fn at_death(
+        &mut self,
+        scene: &Scene<'_, S::Operation>,
+        model: &Model,
+        history: &History,
+        at: usize,
+    ) -> Result<(), Box<Failure>> {
+        let choice = model.all();
+        let image = model.hash_of(&choice);
+        let is_over = self.tally.images() >= self.most_images
+            || self.until.is_some_and(|until| Instant::now() >= until);
+        if is_over || !(image >> 36).is_multiple_of(DEATH_EVERY) {
+            return Ok(());
+        }
+        self.tally.add(image);
+        self.coverage.images[scene.depth.min(2)] += 1;
+        let mut undo = std::mem::take(&mut self.undo);
+        model.apply(&choice, &mut undo);
+        let probes = self.structure.probes(image);
+        let buffer = self.buffers.pop().unwrap_or_default();
+        let (events, outcome) = recovery::try_out(
+            self.structure,
+            &self.memory,
+            &probes,
+            Way::Warm,
+            history,
+            buffer,
+        );
+        self.take_back(&events);
+        model.restore(&undo);
+        self.undo = undo;
+        let result = match outcome {
+            Err(problem) => Err(self.failure(scene, model, at, problem, Some(&choice))),
+            Ok(outcome) => {
+                let recovery = Scene {
+                    events: &events,
+                    operations: &probes,
+                    saw: &outcome.saw,
+                    after: None,
+                    from: 0,
+                    differs: &[],
+                    first: scene.first + FIRST_PROBE,
+                    depth: scene.depth + 1,
+                    inherited: outcome.contents.as_ref(),
+                };
+                let words: Vec<u64> = self.memory.words().iter().map(Cell::load).collect();
+                let length = self.memory.length();
+                let result = self.search(&recovery, model.inherited(), history.clone());
+                self.memory.set_length_unseen(length);
+                let words = words.into_iter().enumerate();
+                words.for_each(|(at, word)| self.memory.set(at, word));
+                result.map_err(|mut failure| {
+                    let place = Place::of(scene.events, at, scene.operations);
+                    failure.outer.push(place);
+                    failure
+                })
+            }
+        };
+        self.buffers.push(events);
+        result
     }
 
     /// The recovery with the planted bug in it.

@@ -27,6 +27,8 @@ pub(crate) struct Store {
     pub(crate) source: &'static Location<'static>,
     /// By how much the image's hash changes if this store and those before it to the same line have arrived.
     change: u64,
+    /// Whether a process made it that has died since.
+    is_inherited: bool,
 }
 
 /// The stores to one line that may not have arrived, in order.
@@ -134,7 +136,8 @@ impl Model {
             Action::Store { .. } => self.crash_model == CrashModel::Process,
             // Before this, less of the log may have arrived.
             Action::Durable(number) => self.ends.first().is_some_and(|end| end.1 <= number),
-            Action::Mark(_) | Action::Length { .. } => true,
+            Action::Synced => self.crash_model == CrashModel::Pmem && !self.pending.is_empty(),
+            Action::Mark(_) | Action::Length { .. } | Action::Looked => true,
             _ => false,
         }
     }
@@ -153,6 +156,7 @@ impl Model {
                         name: event.name,
                         source: event.source,
                         change: 0,
+                        is_inherited: false,
                     };
                     self.batch_of(event.thread).push(store);
                 } else {
@@ -174,6 +178,7 @@ impl Model {
                 }
             }
             Action::Fence if self.crash_model == CrashModel::Pmem => self.fence(event.thread),
+            Action::Synced if self.crash_model == CrashModel::Pmem => self.sync(),
             Action::Appended(number) => self.append(event.thread, number),
             Action::Durable(number) => self.make_durable(number),
             Action::Length { from, to } => self.set_length(from, to),
@@ -197,6 +202,7 @@ impl Model {
             name: event.name,
             source: event.source,
             change,
+            is_inherited: false,
         });
     }
 
@@ -281,6 +287,66 @@ impl Model {
                 self.pending.insert(number, line);
             }
         }
+    }
+
+    /// The file was synced: all that was stored is durable.
+    fn sync(&mut self) {
+        for (_, line) in std::mem::take(&mut self.pending) {
+            for store in line.stores {
+                self.set(store.word, store.value);
+            }
+        }
+        self.flushed.clear();
+    }
+
+    /// What the next process finds if this one dies now and the power stays on: it sees all stores, and a power cut can still take back those that
+    /// were not flushed. (What was flushed has arrived by the time that another process runs.) The memory is changed into what is durable by then.
+    pub(crate) fn inherited(&self) -> Self {
+        let mut next = Self {
+            crash_model: self.crash_model,
+            base: self.memory.base(),
+            pending: self.pending.clone(),
+            flushed: Vec::new(),
+            hash: self.hash,
+            batches: Vec::new(),
+            ends: Vec::new(),
+            memory: Arc::clone(&self.memory),
+        };
+        for mut line in std::mem::take(&mut next.pending).into_values() {
+            let arrived = line.stores[..line.flushed]
+                .last()
+                .map_or(0, |store| store.change);
+            for store in line.stores.drain(..line.flushed) {
+                next.set(store.word, store.value);
+            }
+            line.flushed = 0;
+            for store in &mut line.stores {
+                store.change ^= arrived;
+                store.is_inherited = true;
+            }
+            if let Some(store) = line.stores.first() {
+                next.pending.insert(store.word * 8 / LINE, line);
+            }
+        }
+        next
+    }
+
+    /// Whether stores are in doubt that a process made which has died since.
+    pub(crate) fn has_inherited(&self) -> bool {
+        let mut stores = self.pending.values().flat_map(|line| &line.stores);
+        stores.any(|store| store.is_inherited)
+    }
+
+    /// Whether there are stores that nobody has flushed.
+    pub(crate) fn is_any_cached(&self) -> bool {
+        let mut lines = self.pending.values();
+        lines.any(|line| line.flushed < line.stores.len())
+    }
+
+    /// The image in which all that is in doubt has arrived.
+    pub(crate) fn all(&self) -> Choice {
+        let lines = self.pending.values();
+        lines.map(|line| line.stores.len()).collect()
     }
 
     fn set_length(&mut self, from: u64, to: u64) {

@@ -87,6 +87,7 @@ fn warm<S: Structure>(
     let open = structure.recover(memory)?;
     let contents = structure.contents(&open)?;
     history.allows(&contents)?;
+    trace::looked();
     let saw = run(structure, &open, probes)?;
     let changed = check(structure, probes, &saw, &contents)?;
     if way == Way::Thorough {

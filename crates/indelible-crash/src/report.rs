@@ -43,6 +43,8 @@ impl Place {
             Some(Action::Fence) => "a fence".into(),
             Some(Action::Appended(number)) => format!("batch {number} is appended to the log"),
             Some(Action::Durable(number)) => format!("the log is durable up to batch {number}"),
+            Some(Action::Synced) => "a sync of the file".into(),
+            Some(Action::Looked) => "what is there has been read".into(),
             Some(Action::Length { from, to }) => format!("the length going from {from} to {to}"),
             Some(Action::Note { change, .. }) => change.into(),
             Some(Action::Mark(mark)) if mark % 2 == 0 => "the next operation begins".into(),
