@@ -86,6 +86,9 @@ const DEATH_EVERY: u64 = 16;
 /// Images at one point of the recovery from such a death, where all lines can be tried alone with fewer.
 const IMAGES_AFTER_DEATH: usize = 16;
 
+const LEAK: &str =
+    "the structure has written behind the recorder's back: images leak into each other";
+
 /// What is being explored: a recording, or a recovery.
 struct Scene<'a, O> {
     events: &'a [Event],
@@ -217,7 +220,12 @@ impl<'a, S: Structure> Explorer<'a, S> {
         if is_over || self.limits.images_per_point == 0 || !scene.is_of_interest(end) {
             return Ok(());
         }
-        self.at_point(scene, &model, &history, &mut seen, end)
+        self.at_point(scene, &model, &history, &mut seen, end)?;
+        // Within a recovery the memory is looked at with its recording.
+        if scene.depth == 0 && !model.is_intact() {
+            return Err(self.failure(scene, &model, end, LEAK.into(), None));
+        }
+        Ok(())
     }
 
     /// All images that a crash before event `at` could leave.
@@ -338,9 +346,7 @@ impl<'a, S: Structure> Explorer<'a, S> {
         }
         model.restore(&undo);
         if image.is_multiple_of(4099) && result.is_ok() && !model.is_intact() {
-            let leak =
-                "the structure has written behind the recorder's back: images leak into each other";
-            result = Err(Problem::Here(leak.into()));
+            result = Err(Problem::Here(LEAK.into()));
         }
         self.undo = undo;
         self.buffers.push(events);

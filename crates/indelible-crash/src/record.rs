@@ -4,8 +4,8 @@ use crate::history::Saw;
 use crate::planted::Mutated;
 use crate::{Contents, MEMORY_BYTES, Structure, Workload};
 use indelible::checker::{self, Scheduler};
-use indelible::pmem::Memory;
 use indelible::pmem::trace::{self, Action, Event};
+use indelible::pmem::{Cell as Word, LINE, Memory};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use shuttle::scheduler::{Schedule, Task, TaskId};
@@ -78,15 +78,31 @@ pub(crate) fn record<S: Structure>(
     workload: &Workload<S::Operation>,
     seed: u64,
 ) -> Result<Recording<S::Operation>, String> {
+    record_from(structure, workload, seed, false)
+}
+
+/// The same. If the structure `is_recovered`, its process dies before the recording, and the threads begin with what the next one has just opened: so it is they who do, side
+/// by side, what recovery leaves for later.
+pub(crate) fn record_from<S: Structure>(
+    structure: &Arc<S>,
+    workload: &Workload<S::Operation>,
+    seed: u64,
+    is_recovered: bool,
+) -> Result<Recording<S::Operation>, String> {
     let memory = Arc::new(Memory::new(MEMORY_BYTES));
     // From the very beginning: what was left without a flush then may be lost later.
     trace::start(Vec::new());
     let open = guarded(|| {
-        let open = structure.create(&memory)?;
+        let mut open = structure.create(&memory)?;
         for operation in &workload.before {
             structure.run(&open, operation)?;
         }
         let before = structure.contents(&open)?;
+        if is_recovered {
+            structure.crash(&open);
+            drop(open);
+            open = structure.recover(&memory)?;
+        }
         Ok((open, before))
     });
     let (open, before) = open.map_err(|error| format!("before the recording: {error}"))?;
@@ -104,6 +120,7 @@ pub(crate) fn record<S: Structure>(
     result?;
     let base = memory.base();
     expect_inside(&events, base, 0)?;
+    expect_complete(&events, &memory)?;
     let saw = std::mem::take(&mut *saw.lock().unwrap_or_else(PoisonError::into_inner));
     // Whatever is wrong by now is wrong without a crash. Whether the contents are what the operations explain, the search says.
     let after = guarded(|| structure.contents(&open));
@@ -177,6 +194,44 @@ pub(crate) fn expect_inside(events: &[Event], base: usize, mut length: u64) -> R
         }
     }
     Ok(())
+}
+
+/// Whether these events, which began with memory that was empty, explain every word of it: what is written in another way is in no image.
+fn expect_complete(events: &[Event], memory: &Memory) -> Result<(), String> {
+    let mut known = vec![0; memory.capacity() / 8];
+    for event in events {
+        match event.action {
+            Action::Store {
+                address,
+                value,
+                before,
+            } => {
+                let at = (address - memory.base()) / 8;
+                if known[at] != before {
+                    return Err(unrecorded(at, before, known[at]));
+                }
+                known[at] = value;
+            }
+            Action::Length { from, to } if to < from => {
+                known[(to as usize).next_multiple_of(LINE) / 8..from as usize / 8].fill(0);
+            }
+            _ => {}
+        }
+    }
+    let words = &memory.words()[..memory.length() as usize / 8];
+    let words = words.iter().map(Word::load);
+    let mut all = words.zip(known).enumerate();
+    all.find(|(_, (word, known))| word != known)
+        .map_or(Ok(()), |(at, (word, known))| {
+            Err(unrecorded(at, word, known))
+        })
+}
+
+fn unrecorded(at: usize, word: u64, known: u64) -> String {
+    format!(
+        "the word at {:#x} is {word:#x}, where the recorder has seen {known:#x}: something has written behind its back",
+        8 * at
+    )
 }
 
 type AllSaw = Mutex<Vec<Vec<Saw>>>;

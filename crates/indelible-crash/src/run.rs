@@ -2,7 +2,7 @@
 
 use crate::coverage::Coverage;
 use crate::explore::{Explorer, Limits};
-use crate::record::{guarded, record};
+use crate::record::{guarded, record_from};
 use crate::report::Failure;
 use crate::tally::Tally;
 use crate::{CrashModel, Structure, Workload};
@@ -104,7 +104,8 @@ impl<S: Structure> Search<'_, S> {
     ) -> (Coverage, Result<(), Box<Failure>>) {
         let (structure, workload) = (self.history)(seed);
         let structure = Arc::new(structure);
-        let recording = match record(&structure, &workload, seed) {
+        let is_recovered = workload.threads.len() > 1 && is_recovered(seed);
+        let recording = match record_from(&structure, &workload, seed, is_recovered) {
             Ok(recording) => recording,
             Err(problem) => {
                 return (Coverage::default(), Err(Failure::without_crash(problem)));
@@ -120,4 +121,10 @@ impl<S: Structure> Search<'_, S> {
             .unwrap_or_else(|panic| Err(Failure::without_crash(panic)));
         (explorer.coverage, result)
     }
+}
+
+/// Whether the threads of the history of this seed, if they are several, begin with a structure that has just been recovered: those of one in four. (By all bits of the seed, since
+/// the last ones choose the theme.)
+fn is_recovered(seed: u64) -> bool {
+    seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 62 == 0
 }

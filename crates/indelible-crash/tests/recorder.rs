@@ -61,6 +61,12 @@ enum Words {
     WritesBeyond,
     /// The same, in the recovery.
     RecoversBeyond,
+    /// Writes a word behind the recorder's back.
+    WritesUnseen,
+    /// The same, in the recovery.
+    RecoversUnseen,
+    /// Believes what a process that has died left in the caches.
+    BelievesCaches,
 }
 
 const WORDS: usize = 512;
@@ -77,9 +83,13 @@ impl Structure for Words {
 
     fn recover(&self, memory: &Arc<Memory>) -> Result<Self::Open, String> {
         let pm = Pm::new(Medium::Pmem);
-        if matches!(self, Self::RecoversBeyond) {
-            pm.store(&memory.words()[WORDS], 1);
+        match self {
+            Self::RecoversBeyond => pm.store(&memory.words()[WORDS], 1),
+            Self::RecoversUnseen => memory.set(WORDS - 1, 1 + memory.words()[1].load()),
+            Self::BelievesCaches => return Ok((Arc::clone(memory), pm)),
+            _ => {}
         }
+        memory.sync();
         Ok((Arc::clone(memory), pm))
     }
 
@@ -88,6 +98,9 @@ impl Structure for Words {
             Self::WritesBeyond => WORDS,
             _ => key as usize,
         };
+        if matches!(self, Self::WritesUnseen) {
+            memory.set(WORDS - 1, key);
+        }
         if !matches!(self, Self::Loses) || key % 2 == 1 {
             pm.commit(&memory.words()[at], 1, "insert");
         }
@@ -99,7 +112,8 @@ impl Structure for Words {
     }
 
     fn contents(&self, (memory, _): &Self::Open) -> Result<Contents, String> {
-        let words = (0..).zip(&memory.words()[..WORDS]);
+        // The last one is no key's.
+        let words = (0..).zip(&memory.words()[..WORDS - 1]);
         let records = words.map(|(key, word)| (key, word.load()));
         Ok(records.filter(|&(_, value)| value > 0).collect())
     }
@@ -144,4 +158,40 @@ fn a_store_beyond_the_end_of_the_memory_is_found_in_operations_and_in_recoveries
         assert!(found.starts_with("a store at "), "{found}");
         assert!(found.contains("to 0x1000, where the memory is 0x1000 long"));
     }
+}
+
+#[test]
+fn what_is_written_behind_the_back_of_the_recorder_is_found() {
+    let found = problem(Words::WritesUnseen, 0).unwrap_or_default();
+    assert!(found.contains("the word at 0xff8 is 0x"), "{found}");
+    let found = problem(Words::RecoversUnseen, 8).unwrap_or_default();
+    assert!(found.contains("images leak into each other"), "{found}");
+}
+
+#[test]
+fn what_a_dead_process_left_in_the_caches_is_not_durable_for_the_next_one() {
+    assert_eq!(problem(Words::Sound, 8), None);
+    let run = Search {
+        history: &|_| {
+            let threads = vec![(1..200).collect()];
+            let before = vec![];
+            (Words::BelievesCaches, Workload { before, threads })
+        },
+        crash_model: CrashModel::Pmem,
+        limits: Limits::default(),
+        seed: 0,
+        histories: 1,
+        time: None,
+        workers: 1,
+    };
+    let failure = run.go(&Tally::default(), &AtomicU64::new(0)).failure;
+    let report = failure
+        .expect("a structure that loses what was read")
+        .to_string();
+    assert!(report.contains("is missing, where 1 is right"), "{report}");
+    assert!(
+        report.contains("while recovering from a crash before"),
+        "{report}"
+    );
+    assert!(report.contains("not flushed"), "{report}");
 }
