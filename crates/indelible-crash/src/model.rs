@@ -27,6 +27,8 @@ pub(crate) struct Store {
     pub(crate) source: &'static Location<'static>,
     /// By how much the image's hash changes if this store and those before it to the same line have arrived.
     change: u64,
+    /// Its number among all stores: they are in the order of execution.
+    number: u64,
     /// Whether a process made it that has died since.
     is_inherited: bool,
 }
@@ -56,6 +58,8 @@ pub(crate) struct Model {
     batches: Vec<Vec<Store>>,
     /// Where each appended batch ends in that line, and its number.
     ends: Vec<(usize, u64)>,
+    /// Stores so far.
+    stores: u64,
 }
 
 /// On a disk, the only line of `pending`: all stores that were appended, in the order of the log.
@@ -94,6 +98,7 @@ impl Model {
             hash,
             batches: Vec::new(),
             ends: Vec::new(),
+            stores: 0,
         }
     }
 
@@ -112,6 +117,7 @@ impl Model {
             hash: image,
             batches: Vec::new(),
             ends: Vec::new(),
+            stores: 0,
             memory: Arc::clone(memory),
         }
     }
@@ -156,6 +162,7 @@ impl Model {
                         name: event.name,
                         source: event.source,
                         change: 0,
+                        number: 0,
                         is_inherited: false,
                     };
                     self.batch_of(event.thread).push(store);
@@ -187,6 +194,7 @@ impl Model {
     }
 
     fn pend(&mut self, word: usize, value: u64, event: &Event) {
+        self.stores += 1;
         let number = word * 8 / LINE;
         let durable = self.word(word);
         let line = self.pending.entry(number).or_default();
@@ -202,6 +210,7 @@ impl Model {
             name: event.name,
             source: event.source,
             change,
+            number: self.stores,
             is_inherited: false,
         });
     }
@@ -310,6 +319,7 @@ impl Model {
             hash: self.hash,
             batches: Vec::new(),
             ends: Vec::new(),
+            stores: self.stores,
             memory: Arc::clone(&self.memory),
         };
         for mut line in std::mem::take(&mut next.pending).into_values() {
@@ -391,7 +401,8 @@ impl Model {
     }
 
     /// Calls `visit` with how much of each pending line has arrived: all combinations if they are at most `most`, else
-    /// none, all, each line alone, all but each, and some at random. Stops early if `visit` says `false`.
+    /// none, all, each line alone, all but each, and a sample: what was stored up to a moment, all or nothing but for a part of one line, and any at random. Stops early
+    /// if `visit` says `false`.
     pub(crate) fn for_each_choice(
         &self,
         most: usize,
@@ -435,9 +446,32 @@ impl Model {
                 return;
             }
         }
-        for _ in 2 * lengths.len() + 2..most {
-            for (count, &length) in choice.iter_mut().zip(&lengths) {
-                *count = random.random_range(0..=length);
+        // Also where there are more lines than that: what only an image that is none of those shows would never be seen there.
+        let systematic = 2 * lengths.len() + 2;
+        let end = most.max(systematic + most / 16);
+        let stores = || self.pending.values().flat_map(|line| &line.stores);
+        let oldest = stores().map(|store| store.number).min().unwrap_or(0);
+        let torn: Vec<usize> = (0..lengths.len()).filter(|&at| lengths[at] > 1).collect();
+        for turn in systematic..end {
+            match turn % 4 {
+                // All that was stored up to a moment, as if every line had been evicted at once.
+                0 => {
+                    let last = random.random_range(oldest..=self.stores);
+                    for (count, line) in choice.iter_mut().zip(self.pending.values()) {
+                        *count = line.stores.partition_point(|store| store.number <= last);
+                    }
+                }
+                // All but the end of one line, or nothing but its beginning.
+                1 if !torn.is_empty() => {
+                    choice.clone_from(if random.random() { &all } else { &none });
+                    let line = torn[random.random_range(0..torn.len())];
+                    choice[line] = random.random_range(1..lengths[line]);
+                }
+                _ => {
+                    for (count, &length) in choice.iter_mut().zip(&lengths) {
+                        *count = random.random_range(0..=length);
+                    }
+                }
             }
             if !visit(&choice) {
                 return;
@@ -456,4 +490,57 @@ fn next(choice: &mut Choice, lengths: &[usize]) -> bool {
         *count = 0;
     }
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use indelible::pmem::{Medium, Pm, trace};
+    use rand::SeedableRng;
+
+    /// The choices at the end of some stores without a flush: one to each of 30 lines, and eight to another one in their midst.
+    fn choices(most: usize) -> Vec<Choice> {
+        let memory = Arc::new(Memory::new(4096));
+        memory.set_length_unseen(4096);
+        let pm = Pm::new(Medium::Dram);
+        trace::start(Vec::new());
+        for line in 0..31 {
+            for word in 0..if line == 15 { 8 } else { 1 } {
+                pm.store(&memory.words()[8 * line + word], 1);
+            }
+        }
+        let events = trace::stop();
+        let empty = Arc::new(Memory::new(4096));
+        empty.set_length_unseen(4096);
+        let mut model = Model::new(empty, memory.base(), CrashModel::Pmem);
+        events.iter().for_each(|event| model.replay(event));
+        let (mut random, mut choices) = (SmallRng::seed_from_u64(7), Vec::new());
+        model.for_each_choice(most, &mut random, |choice| {
+            choices.push(choice.clone());
+            true
+        });
+        choices
+    }
+
+    #[test]
+    fn a_sample_has_what_was_stored_up_to_a_moment_and_lines_of_which_only_a_part_is_missing() {
+        assert!(choices(48).len() > 64);
+        for most in [128, 256] {
+            let choices = choices(most);
+            let is_torn = |choice: &&Choice| (1..8).contains(&choice[15]);
+            let torn = choices.iter().filter(is_torn);
+            let others = |choice: &Choice| choice.iter().sum::<usize>() - choice[15];
+            let found: Vec<usize> = torn.map(others).collect();
+            assert!(found.contains(&30), "{most}: all but a part of one line");
+            assert!(found.contains(&0), "{most}: nothing but a part of one line");
+            let is_moment = |choice: &&Choice| {
+                let arrived = choice.iter().take_while(|&&count| count > 0).count();
+                (3..28).contains(&arrived) && choice[arrived..].iter().all(|&count| count == 0)
+            };
+            assert!(
+                choices.iter().any(|choice| is_moment(&choice)),
+                "{most}: a moment"
+            );
+        }
+    }
 }
