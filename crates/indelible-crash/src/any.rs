@@ -135,17 +135,29 @@ impl Structure for Any {
         of_open!(self, open, (of, open) => of.contents(open))
     }
 
-    fn probes(&self, seed: u64) -> Vec<AnyOperation> {
+    fn probes(&self, seed: u64, near: &[u64]) -> Vec<AnyOperation> {
         let spatial =
             |probes: Vec<SpatialOperation>| probes.into_iter().map(AnyOperation::Spatial).collect();
         match self {
-            Self::Maps(of) => of.probes(seed).into_iter().map(AnyOperation::Map).collect(),
-            Self::Points2(of) => spatial(of.probes(seed)),
-            Self::Points3(of) => spatial(of.probes(seed)),
-            Self::Boxes2(of) => spatial(of.probes(seed)),
-            Self::Boxes3(of) => spatial(of.probes(seed)),
-            Self::Strings(of) => of.probes(seed).into_iter().map(AnyOperation::Map).collect(),
+            Self::Maps(of) => of
+                .probes(seed, near)
+                .into_iter()
+                .map(AnyOperation::Map)
+                .collect(),
+            Self::Points2(of) => spatial(of.probes(seed, near)),
+            Self::Points3(of) => spatial(of.probes(seed, near)),
+            Self::Boxes2(of) => spatial(of.probes(seed, near)),
+            Self::Boxes3(of) => spatial(of.probes(seed, near)),
+            Self::Strings(of) => of
+                .probes(seed, near)
+                .into_iter()
+                .map(AnyOperation::Map)
+                .collect(),
         }
+    }
+
+    fn may_shorten(&self, operation: &AnyOperation) -> bool {
+        of_operation!(self, operation, (of, operation) => of.may_shorten(operation))
     }
 
     fn crash(&self, open: &AnyOpen) {

@@ -305,18 +305,20 @@ impl<'a, S: Structure> Explorer<'a, S> {
     ) -> Result<(), Problem> {
         let mut undo = std::mem::take(&mut self.undo);
         model.apply(choice, &mut undo);
-        let probes = self.structure.probes(image);
+        let probes = self.probes(image, history);
+        let whole = self.whole_before(&probes);
         let buffer = self.buffers.pop().unwrap_or_default();
         let (events, outcome) =
             recovery::try_out(self.structure, &self.memory, &probes, way, history, buffer);
-        self.take_back(&events);
+        self.take_back(&events, &whole);
         self.collect(&events);
         let mut result = Ok(());
         match outcome {
             Err(problem) => result = Err(Problem::Here(problem)),
             Ok(outcome) if scene.depth < self.limits.depth && way == Way::of(image, history) => {
                 let mutated = self.mutated(&events);
-                if mutated.is_some() || self.is_chosen(image, scene.depth) {
+                let is_new = scene.depth == 0 && self.has_new_change(&events);
+                if mutated.is_some() || is_new || self.is_chosen(image, scene.depth) {
                     let differs = mutated.as_ref().map_or_else(Vec::new, Mutated::differs);
                     let nested = mutated.as_ref().map_or(&events, |mutated| &mutated.events);
                     let recovery = Scene {
@@ -339,7 +341,7 @@ impl<'a, S: Structure> Explorer<'a, S> {
                     result = self
                         .search(&recovery, model, before)
                         .map_err(Problem::InRecovery);
-                    self.take_back(nested);
+                    self.take_back(nested, &whole);
                 }
             }
             Ok(_) => {}
@@ -392,7 +394,8 @@ impl<'a, S: Structure> Explorer<'a, S> {
         self.coverage.images[scene.depth.min(2)] += 1;
         let mut undo = std::mem::take(&mut self.undo);
         model.apply(&choice, &mut undo);
-        let probes = self.structure.probes(image);
+        let probes = self.probes(image, history);
+        let whole = self.whole_before(&probes);
         let buffer = self.buffers.pop().unwrap_or_default();
         let (events, outcome) = recovery::try_out(
             self.structure,
@@ -402,7 +405,7 @@ impl<'a, S: Structure> Explorer<'a, S> {
             history,
             buffer,
         );
-        self.take_back(&events);
+        self.take_back(&events, &whole);
         model.restore(&undo);
         self.undo = undo;
         let result = match outcome {
@@ -419,12 +422,9 @@ impl<'a, S: Structure> Explorer<'a, S> {
                     depth: scene.depth + 1,
                     inherited: outcome.contents.as_ref(),
                 };
-                let words: Vec<u64> = self.memory.words().iter().map(Cell::load).collect();
-                let length = self.memory.length();
+                let durable = Whole::of(&self.memory);
                 let result = self.search(&recovery, model.inherited(), history.clone());
-                self.memory.set_length_unseen(length);
-                let words = words.into_iter().enumerate();
-                words.for_each(|(at, word)| self.memory.set(at, word));
+                durable.restore(&self.memory);
                 result.map_err(|mut failure| {
                     let place = Place::of(scene.events, at, scene.operations);
                     failure.outer.push(place);
@@ -434,6 +434,23 @@ impl<'a, S: Structure> Explorer<'a, S> {
         };
         self.buffers.push(events);
         result
+    }
+
+    /// Whether the recovery itself, before the first probe, makes a change of structure that nothing had which was crashed in this history: such a recovery is crashed, however
+    /// seldom it is.
+    fn has_new_change(&self, events: &[Event]) -> bool {
+        let mut own = events
+            .iter()
+            .take_while(|event| !matches!(event.action, Action::Mark(_)));
+        self.limits.nested_every < u64::MAX
+            && own.any(|event| match event.action {
+                Action::Note { change, variant } => {
+                    let met = self.coverage.changes.get(change);
+                    // Every recovery is an open.
+                    change != "open" && met.is_none_or(|met| !met.contains_key(&variant))
+                }
+                _ => false,
+            })
     }
 
     /// The recovery with the planted bug in it.
@@ -459,8 +476,28 @@ impl<'a, S: Structure> Explorer<'a, S> {
         }
     }
 
-    /// Takes back what was done to the memory under the recorder.
-    fn take_back(&self, events: &[Event]) {
+    /// What is tried after the recovery of an image. A bug that is planted in recoveries shows itself by what is written to blocks that were freed too early, and so by records
+    /// that are new, anywhere.
+    fn probes(&self, image: u64, history: &History) -> Vec<S::Operation> {
+        let near = match self.mutation {
+            Some(_) => &[],
+            None => history.near(),
+        };
+        self.structure.probes(image, near)
+    }
+
+    /// All of the memory, if one of the probes may make it shorter.
+    fn whole_before(&self, probes: &[S::Operation]) -> Option<Whole> {
+        let mut probes = probes.iter();
+        let is_needed = probes.any(|probe| self.structure.may_shorten(probe));
+        is_needed.then(|| Whole::of(&self.memory))
+    }
+
+    /// Takes back what was done to the memory under the recorder. (After a shrink the events do not tell what was cut off.)
+    fn take_back(&self, events: &[Event], whole: &Option<Whole>) {
+        if let Some(whole) = whole {
+            return whole.restore(&self.memory);
+        }
         for event in events.iter().rev() {
             match event.action {
                 Action::Store {
@@ -496,7 +533,8 @@ impl<'a, S: Structure> Explorer<'a, S> {
         let mut ways = Way::all(history).filter(|&way| way == own || self.every_way);
         let mut undo = Vec::new();
         model.apply(choice, &mut undo);
-        let probes = self.structure.probes(image);
+        let probes = self.probes(image, history);
+        let whole = self.whole_before(&probes);
         let is_wrong = ways.any(|way| {
             let (events, outcome) = recovery::try_out(
                 self.structure,
@@ -506,7 +544,7 @@ impl<'a, S: Structure> Explorer<'a, S> {
                 history,
                 Vec::new(),
             );
-            self.take_back(&events);
+            self.take_back(&events, &whole);
             outcome.is_err()
         });
         model.restore(&undo);
@@ -530,6 +568,31 @@ impl<'a, S: Structure> Explorer<'a, S> {
             outer: Vec::new(),
             seed: None,
         })
+    }
+}
+
+/// All of a memory.
+struct Whole {
+    words: Vec<u64>,
+    length: u64,
+}
+
+impl Whole {
+    fn of(memory: &Memory) -> Self {
+        Self {
+            // Behind the end all words are zero.
+            words: memory.words()[..memory.length() as usize / 8]
+                .iter()
+                .map(Cell::load)
+                .collect(),
+            length: memory.length(),
+        }
+    }
+
+    fn restore(&self, memory: &Memory) {
+        memory.set_length_unseen(self.length);
+        let words = self.words.iter().enumerate();
+        words.for_each(|(at, &word)| memory.set(at, word));
     }
 }
 

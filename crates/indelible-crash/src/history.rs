@@ -155,6 +155,7 @@ pub(crate) struct History {
     in_flight: BTreeMap<usize, (usize, Steps)>,
     next_step: usize,
     whole: Option<(usize, Whole)>,
+    near: Vec<u64>,
     /// Keys with one possible value, in order.
     certain: Vec<(u64, u64)>,
     /// Keys with several.
@@ -203,8 +204,16 @@ impl History {
             self.whole = Some((operation, whole.collect()));
         }
         self.in_flight.insert(operation, (first, steps.clone()));
+        let in_flight = self.in_flight.values();
+        let keys = in_flight.flat_map(|(_, of)| of.steps.iter().map(|step| step.0));
+        self.near = keys.collect();
         self.refresh();
         Ok(())
+    }
+
+    /// Keys of the operations in flight; if there are none, of the one that began last.
+    pub(crate) fn near(&self) -> &[u64] {
+        &self.near
     }
 
     /// Whether an atomic operation on several keys is in flight.

@@ -88,7 +88,8 @@ pub trait Structure: Send + Sync + 'static {
     /// Makes an empty one in memory that is zero and has no length yet.
     fn create(&self, memory: &Arc<Memory>) -> Result<Self::Open, String>;
 
-    /// Opens one after a crash.
+    /// Opens one after a crash. On persistent memory that may have been the death of a process, whose last stores are in the caches of the processor: recovery
+    /// sees them, and a power cut takes them back. What recovery does not flush itself it makes durable by a sync of the file ([`Memory::sync`]).
     fn recover(&self, memory: &Arc<Memory>) -> Result<Self::Open, String>;
 
     /// Does an operation, and says what it saw of each of its steps.
@@ -103,10 +104,17 @@ pub trait Structure: Send + Sync + 'static {
     /// The contents. Also looks whether the structure is sound, as closely as it can.
     fn contents(&self, open: &Self::Open) -> Result<Contents, String>;
 
-    /// What is done to a structure after a recovery, to see whether it works. `seed` is different for every image.
-    fn probes(&self, seed: u64) -> Vec<Self::Operation> {
-        let _ = seed;
+    /// What is done to a structure after a recovery, to see whether it works. `seed` is different for every image. `near` has keys where something was
+    /// happening when the crash came: those of the operations in flight, or else of the last one.
+    fn probes(&self, seed: u64, near: &[u64]) -> Vec<Self::Operation> {
+        let _ = (seed, near);
         Vec::new()
+    }
+
+    /// Whether an operation may make the memory shorter, as a clean close does that cuts off what was never needed. Of those among the probes the checker has to know, since it takes everything back.
+    fn may_shorten(&self, operation: &Self::Operation) -> bool {
+        let _ = operation;
+        false
     }
 
     /// The process dies: dropping `open` should do nothing more. (If it does, it is undone.)

@@ -281,24 +281,60 @@ impl Structure for Maps {
         if_sound(contents, &problems)
     }
 
-    fn probes(&self, seed: u64) -> Vec<Operation> {
-        let key = |shift: u32| self.keys.key((seed >> shift) % 200);
+    fn probes(&self, seed: u64, near: &[u64]) -> Vec<Operation> {
+        // Every other time where something was happening.
+        let near = one_near(seed, near);
+        let key = |shift: u32| match near {
+            // That key, or one beside it.
+            Some(key) => key.wrapping_add(seed >> shift & 1),
+            None => self.keys.key(self.keys.first() + (seed >> shift) % 200),
+        };
         let mut probes = vec![Insert(key(16), 7), Get(key(16))];
         if (seed >> 4).is_multiple_of(4) {
             probes.push(Remove(key(26)));
         }
         if (seed >> 4).is_multiple_of(16) {
-            let from = (seed >> 46) % 200;
-            let keys = self.keys.some((0..6).map(|i| from + 3 * i));
+            let keys = match near {
+                // So many that there is no room for all of them.
+                Some(key) => Keys::Dense.some((0..16).map(|i| key.wrapping_add(i))),
+                None => {
+                    let from = self.keys.first() + (seed >> 46) % 200;
+                    self.keys.some((0..6).map(|i| from + 3 * i))
+                }
+            };
             probes.push(InsertBatch(keys.into_iter().map(|key| (key, 8)).collect()));
         }
+        probes.extend(of_pool(seed, Reopen, Shrink));
         probes
+    }
+
+    fn may_shorten(&self, operation: &Operation) -> bool {
+        matches!(operation, Shrink | Reopen)
     }
 
     fn crash(&self, open: &Open) {
         if let Ok((pool, _)) = open.handles() {
             pool.abandon();
         }
+    }
+}
+
+/// One of the keys where something was happening, every other time.
+pub(crate) fn one_near(seed: u64, near: &[u64]) -> Option<u64> {
+    let near = near.iter().copied();
+    let keys: Vec<u64> = near
+        .filter(|&key| key != OTHER && key != SECOND_NAME)
+        .collect();
+    let is_near = seed >> 63 == 0 && !keys.is_empty();
+    is_near.then(|| keys[(seed >> 52) as usize % 2_048 % keys.len()])
+}
+
+/// What is done to the whole pool after some recoveries.
+pub(crate) fn of_pool<O>(seed: u64, reopen: O, shrink: O) -> Option<O> {
+    match (seed >> 4) % 64 {
+        6 => Some(reopen),
+        37 => Some(shrink),
+        _ => None,
     }
 }
 
@@ -411,4 +447,29 @@ pub(crate) fn of_seed<K: Family>(
     let suite = kind.suite();
     let rare = suite.rare_history(kind, seed, size);
     rare.unwrap_or_else(|| suite.history(kind, seed % suite.themes(threads), seed, size))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn what_is_tried_after_a_recovery_lies_where_the_crash_came_and_everywhere_else() {
+        for &keys in Keys::ALL {
+            let structure = Maps {
+                keys,
+                ..Maps::of(Kind::default())
+            };
+            let near = [keys.key(1_000), OTHER];
+            let first = |seed: u64| match structure.probes(seed, &near)[0] {
+                Insert(key, _) => key,
+                ref other => panic!("{other:?}"),
+            };
+            let seeds = (1..2_000_u64).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            let tried: BTreeSet<u64> = seeds.map(first).collect();
+            assert!(tried.contains(&near[0]), "{keys:?}");
+            assert!(tried.len() > 100, "{keys:?}: {} keys", tried.len());
+        }
+    }
 }

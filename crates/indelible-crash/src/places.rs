@@ -4,7 +4,7 @@
 //! the histories of the payloads can be judged one by one, as those of the keys of a map: see [`Counts`].
 
 use crate::history::{Change, Counts, Saw, Steps};
-use crate::maps::{OTHER_NAMES, add_other, if_sound, options, other_name, text};
+use crate::maps::{OTHER_NAMES, add_other, if_sound, of_pool, one_near, options, other_name, text};
 use crate::{Contents, CrashModel, Memory, Structure, Workload, lock};
 use SpatialOperation::{
     BulkLoad, CreateOther, DropOther, Insert, InsertBatch, Nearest, Relocate, Remove, RenameOther,
@@ -372,8 +372,9 @@ impl<G: Geometry> Structure for Spatials<G> {
         if_sound(contents, &problems)
     }
 
-    fn probes(&self, seed: u64) -> Vec<SpatialOperation> {
-        let payload = |shift: u32| (seed >> shift) % self.places.payloads;
+    fn probes(&self, seed: u64, near: &[u64]) -> Vec<SpatialOperation> {
+        let near = one_near(seed, near);
+        let payload = |shift: u32| near.unwrap_or((seed >> shift) % self.places.payloads);
         let [from, to] = [40, 42].map(|shift: u32| (seed >> shift) as u8 % Places::PLACES);
         let mut probes = vec![
             Insert(payload(16), from),
@@ -392,7 +393,12 @@ impl<G: Geometry> Structure for Spatials<G> {
             }
             _ => {}
         }
+        probes.extend(of_pool(seed, Reopen, Shrink));
         probes
+    }
+
+    fn may_shorten(&self, operation: &SpatialOperation) -> bool {
+        matches!(operation, Shrink | Reopen)
     }
 
     fn crash(&self, open: &Open<G>) {

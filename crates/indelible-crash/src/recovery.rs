@@ -67,8 +67,9 @@ pub(crate) fn try_out<S: Structure>(
     let events = trace::stop();
     let is_shorter =
         |event: &Event| matches!(event.action, Action::Length { from, to } if to < from);
+    let is_own = |event: &&Event| !matches!(event.action, Action::Mark(_));
     let outcome = match outcome {
-        Ok(_) if events.iter().any(is_shorter) => {
+        Ok(_) if events.iter().take_while(is_own).any(is_shorter) => {
             Err("recovery made the memory shorter, which the checker cannot take back".into())
         }
         outcome => outcome

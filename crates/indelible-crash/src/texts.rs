@@ -1,7 +1,9 @@
 //! The pool and its maps of byte strings, of every kind, under the checker. Histories speak of keys and values by numbers: see [`Texts`].
 
 use crate::history::{Change, Saw, Steps};
-use crate::maps::{OTHER_NAMES, add_other, if_sound, options, other_name, text, told_by_range};
+use crate::maps::{
+    OTHER_NAMES, add_other, if_sound, of_pool, one_near, options, other_name, text, told_by_range,
+};
 use crate::{Contents, CrashModel, Memory, Structure, Workload, lock};
 use Operation::{
     BulkLoad, CompareExchange, CreateOther, DropOther, Get, GetBatch, GetInParts, Insert,
@@ -308,8 +310,9 @@ impl Structure for Strings {
         if_sound(contents, &problems)
     }
 
-    fn probes(&self, seed: u64) -> Vec<Operation> {
-        let key = |shift: u32| (seed >> shift) % 130;
+    fn probes(&self, seed: u64, near: &[u64]) -> Vec<Operation> {
+        let near = one_near(seed, near);
+        let key = |shift: u32| near.unwrap_or((seed >> shift) % 130);
         let mut probes = vec![Insert(key(16), 7 * 8 + seed % 7), Get(key(16))];
         if (seed >> 4).is_multiple_of(4) {
             probes.push(Remove(key(26)));
@@ -318,7 +321,12 @@ impl Structure for Strings {
             let from = key(46);
             probes.push(InsertBatch((0..6).map(|i| (from + 3 * i, 65)).collect()));
         }
+        probes.extend(of_pool(seed, Reopen, Shrink));
         probes
+    }
+
+    fn may_shorten(&self, operation: &Operation) -> bool {
+        matches!(operation, Shrink | Reopen)
     }
 
     fn crash(&self, open: &Open) {

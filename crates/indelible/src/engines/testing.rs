@@ -462,6 +462,17 @@ impl Keys {
         }
     }
 
+    /// The first number that the others are told from: of the numbers before it, some have the same key.
+    #[must_use]
+    pub fn first(self) -> u64 {
+        match self {
+            Self::Octaves => 900,
+            Self::Middle => 870,
+            Self::Top => 900,
+            _ => 0,
+        }
+    }
+
     /// The keys of some numbers, in order.
     pub fn some(self, numbers: impl Iterator<Item = u64>) -> Vec<u64> {
         let mut keys: Vec<u64> = numbers.map(|number| self.key(number)).collect();
