@@ -122,7 +122,7 @@ impl PoolCore {
             generation: AtomicU64::new(superblock.generation),
             closed: AtomicBool::new(false),
             extents: Mutex::new(Extents::new(superblock.extents, superblock.sequence)),
-            growth: Mutex::default(),
+            growth: Mutex::new(Growth::new(&superblock)),
             owners: std::array::from_fn(|_| AtomicU32::new(0)),
             open_objects: Mutex::default(),
             object_closed: Condvar::new(),
@@ -150,9 +150,9 @@ impl PoolCore {
         if self.promise.is_logged() {
             self.begin_log(extents)?;
         } else {
-            self.write_superblock(extents, false, "pool.open");
-            // Also if the superblock says so already: the process that wrote it may have died before it could sync.
-            self.mapping.sync_superblock()?;
+            // Also if the superblock says so already: the process that wrote it may have died before it could sync. Nobody waits for the second copy: on the disk
+            // the first one counts, until the pool grows (see `expect_open_in_both`).
+            self.write_superblock_in_turn(extents, false, "pool.open")?;
         }
         let pm = self.pm.named("pool.wipe");
         // Frees extents of objects whose creation or removal a crash interrupted.
@@ -174,9 +174,27 @@ impl PoolCore {
         lock(&self.extents).count * EXTENT_BYTES
     }
 
+    /// Writes the superblock where the pool is mapped, and waits for nothing. What the disk gets of it, and when, is the log's business; on persistent memory
+    /// each copy is there before the next one is written. In a pool that is in the page cache both copies may be on their way to the disk at the same time.
     fn write_superblock(&self, extents: &mut Extents, clean: bool, name: &'static str) {
         let superblock = self.next_superblock(extents, clean);
-        superblock.write(self.pm.named(name), self.superblocks());
+        let second = superblock.write_first(self.pm.named(name), self.superblocks());
+        extents.sequence = second.write();
+    }
+
+    /// Writes the superblock of a pool without a log: the first copy is on the disk before the second one is written, for which nobody waits.
+    fn write_superblock_in_turn(
+        &self,
+        extents: &mut Extents,
+        clean: bool,
+        name: &'static str,
+    ) -> Result<()> {
+        let superblock = self.next_superblock(extents, clean);
+        let second = superblock.write_first(self.pm.named(name), self.superblocks());
+        // After an error the second copy stays as it is: it may be the only one that the disk has.
+        self.mapping.sync_superblock()?;
+        extents.sequence = second.write();
+        Ok(())
     }
 
     fn next_superblock(&self, extents: &mut Extents, clean: bool) -> Superblock {
@@ -348,11 +366,14 @@ impl PoolCore {
         self.mapping.sync()
     }
 
-    /// Has the superblock say that a sync has failed, which the next open could not know: it writes all again.
+    /// If a sync has failed, has the superblock say so, which the next open could not know: it writes all again.
     fn note_unsynced(&self, extents: &mut Extents) {
-        if self.promise.is_page_cached() && !self.is_read_only() {
-            self.write_superblock(extents, false, "pool.open");
+        let is_unsynced = self.promise.is_page_cached() && self.mapping.expect_synced().is_err();
+        if !is_unsynced || extents.is_noted_unsynced || self.is_read_only() {
+            return;
         }
+        let noted = self.write_superblock_in_turn(extents, false, "pool.open");
+        extents.is_noted_unsynced = noted.is_ok();
     }
 
     /// Syncs everything and marks the pool as cleanly closed. A pool without a log of which a sync has failed stays marked as open: after a power cut
@@ -374,8 +395,8 @@ impl PoolCore {
         self.cut_surplus_if_possible(growth, extents);
         self.sync_file()
             .inspect_err(|_| self.note_unsynced(extents))?;
-        self.write_superblock(extents, true, "pool.close");
-        self.mapping.sync()
+        // With the first copy on the disk the pool is closed, whatever becomes of the second one: that is older, says the same, or is torn.
+        self.write_superblock_in_turn(extents, true, "pool.close")
     }
 
     fn cut_surplus_if_possible(&self, growth: &mut Growth, extents: &Extents) {

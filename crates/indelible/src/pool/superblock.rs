@@ -6,7 +6,7 @@
 //! +8   format       bits 0..31 version (1 or 2; 3 if the pool has a log), bits 32..63 line size (64)
 //! +16  endianness   0x0102030405060708
 //! +24  uuid         16 bytes
-//! +40  sequence     of two valid copies the higher one counts, which was written last; of equal ones, B was
+//! +40  sequence     of two valid copies the higher one counts, which was written last; of equal ones (of earlier versions), B was
 //! +48  generation   one more at every open for writing
 //! +56  durability   bits 0..31: 1 process, 2 power loss, 3 power-loss protocol forced on an ordinary file, 4 power loss with a log,
 //!                   5 power loss with a log that is synced at intervals; bits 32..63: of 5, the interval in milliseconds
@@ -22,9 +22,10 @@
 //! file directly at open and at close, a copy at a time; in between it changes as other words do, through the log. At open, the log gets its
 //! first segment between the two copies: if both are of one session, that session has a log.
 //!
-//! A change is written to copy A, persisted, then to copy B, persisted. There is no 8-byte commit here: the checksum is what
-//! makes a copy valid. A crash while A is written leaves B, which is the state before; a crash while B is written leaves
-//! A, which is the state after. So one damaged copy is always survived. How a disk is dealt with whose syncs fail: see [`Writes`].
+//! A change is written to one copy, and then to the other one, which is not touched before the first one is durable. There is no 8-byte commit here: the
+//! checksum is what makes a copy valid. A crash while the first copy is written leaves the other one, which is the state before; a crash while that is written
+//! leaves the first one, which is the state after. So one damaged copy is always survived. Which copy is the first one, and how a disk is dealt with whose syncs
+//! fail: see [`Superblock::write_first`] for what is mapped, and [`Writes`] for what is written to the file directly.
 
 use super::layout::{COPY_BYTES, EXTENT_BYTES, MAX_EXTENTS};
 use crate::pmem::planted::planted;
@@ -127,7 +128,7 @@ impl Promise {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Superblock {
     pub(super) uuid: [u64; 2],
-    /// As read, that of the newer copy. Where copies are written to the file directly, that of the first one; the last one has the next number.
+    /// As read, that of the newer copy. Where copies are written, that of the first one; the last one has the next number.
     pub(super) sequence: u64,
     pub(super) generation: u64,
     pub(super) promise: Promise,
@@ -155,17 +156,39 @@ impl Superblock {
         self.extents * EXTENT_BYTES
     }
 
-    /// Writes both copies, one after the other: first the one that does not count, if only one does, so that at every
-    /// moment one of them is whole.
-    pub(super) fn write(&self, pm: Pm, copies: &[Copy; 2]) {
-        let words = self.words();
-        for copy in Self::worse_first(copies) {
-            // The checksum, which is the last of these words, makes the copy valid. The head of this file says how recovery chooses.
-            for (cell, word) in copy.words.iter().zip(words) {
-                pm.store(cell, word);
-            }
-            pm.persist(&copy.words[..WORDS.next_multiple_of(LINE / 8)]);
+    /// Writes the first of both copies where the pool is mapped, and returns the second one, which gets the next sequence.
+    ///
+    /// At every moment at most one copy may be other on the disk than the file says, or torn: the one that was written last, since nobody waits for it, and the
+    /// sync of it may have failed. If the process died while it was being written, it is torn in the file too. So that copy is the first one.
+    ///
+    /// | step | where the process dies in it, the next open finds | where the power is cut in it, the next open finds |
+    /// |---|---|---|
+    /// | 1. write the copy that is torn, or else the one that was written last | the other copy: the state before | the other copy, or that of step 1 |
+    /// | 2. sync | the copy of step 1: the state after | likewise |
+    /// | 3. write the other copy | the copy of step 1 | the copy of step 1 |
+    ///
+    /// If the change before was interrupted between its steps 1 and 3, the other copy has the state before that one, which must be as good: nobody makes use of a
+    /// change before all three steps are done.
+    pub(super) fn write_first<'a>(&self, pm: Pm, copies: &'a [Copy; 2]) -> SecondCopy<'a> {
+        let [first, copy] = Self::unsure_first(copies);
+        let superblock = Self {
+            sequence: self.sequence + 1,
+            ..self.clone()
+        };
+        self.write_to(pm, first);
+        SecondCopy {
+            pm,
+            copy,
+            superblock,
         }
+    }
+
+    fn write_to(&self, pm: Pm, copy: &Copy) {
+        // The checksum, which is the last of these words, makes the copy valid. The head of this file says how recovery chooses.
+        for (cell, word) in copy.words.iter().zip(self.words()) {
+            pm.store(cell, word);
+        }
+        pm.persist(&copy.words[..WORDS.next_multiple_of(LINE / 8)]);
     }
 
     /// Writes both copies to the image, and returns how they are written to the file, whose first bytes are these.
@@ -207,9 +230,14 @@ impl Superblock {
         }
     }
 
-    fn worse_first(copies: &[Copy; 2]) -> [&Copy; 2] {
+    /// The copies in the order in which they are written, see [`write_first`](Self::write_first).
+    fn unsure_first(copies: &[Copy; 2]) -> [&Copy; 2] {
         let sequence = |copy: &Copy| sequence_of(&std::array::from_fn(|i| copy.words[i].load()));
-        let mut order = worse_first(copies.each_ref().map(sequence));
+        let sequences = copies.each_ref().map(sequence);
+        let mut order = worse_first(sequences);
+        if sequences.iter().all(Option::is_some) {
+            order.reverse();
+        }
         if planted(Bug::BetterCopyFirst) {
             order.reverse();
         }
@@ -328,6 +356,22 @@ impl Superblock {
     }
 }
 
+/// The copy of a superblock that is still to be written where the pool is mapped.
+#[must_use]
+pub(super) struct SecondCopy<'a> {
+    pm: Pm,
+    copy: &'a Copy,
+    superblock: Superblock,
+}
+
+impl SecondCopy<'_> {
+    /// Writes it, and returns its sequence.
+    pub(super) fn write(self) -> u64 {
+        self.superblock.write_to(self.pm, self.copy);
+        self.superblock.sequence
+    }
+}
+
 /// How both copies of a superblock are written to the pool's file. Each write is synced before the next one.
 ///
 /// At every moment at most one copy may be other on the disk than the file says, or torn: the one that was written last, which has the
@@ -363,7 +407,7 @@ pub(super) fn order_in(first_bytes: &[u8]) -> [usize; 2] {
 }
 
 /// Of copies with these sequences, `None` of one that is not whole: first the one that is torn or older, then the one that was written last. Of two
-/// with one sequence (they came through the log, or are from before copies had sequences of their own) that was copy B.
+/// with one sequence (an earlier version has written them, through a log or in the mapped file) that was copy B.
 fn worse_first([a, b]: [Option<u64>; 2]) -> [usize; 2] {
     if a > b { [1, 0] } else { [0, 1] }
 }
@@ -403,5 +447,7 @@ fn checksum(words: &[u64; WORDS]) -> u64 {
     u64::from(crc32fast::hash(&bytes))
 }
 
+#[cfg(all(test, not(loom)))]
+mod order_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -25,6 +25,20 @@ fn fault() -> Result<()> {
     Ok(())
 }
 
+/// Calls that a test may want to be told of before they are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Call {
+    Sync,
+    Lock,
+}
+
+/// Tells a test that this thread is about to make such a call.
+#[inline(always)]
+fn before(_call: Call) {
+    #[cfg(all(test, not(loom)))]
+    faults::tell(_call);
+}
+
 pub(super) fn open(path: &Path, flags: OFlags, mode: u32) -> Result<File> {
     fault()?;
     let mode = Mode::from_raw_mode(mode);
@@ -111,6 +125,7 @@ pub(super) fn write_at(file: &File, mut bytes: &[u8], mut at: u64) -> Result<()>
 
 pub(super) fn fsync(file: &File) -> Result<()> {
     fault()?;
+    before(Call::Sync);
     retry_on_intr(|| rustix::fs::fsync(file))
 }
 
@@ -146,6 +161,7 @@ pub(super) fn copy_range(from: &File, to: &File, at: u64, length: u64) -> Result
 /// [`fsync`] without what is not needed to read the file again.
 pub(super) fn fdatasync(file: &File) -> Result<()> {
     fault()?;
+    before(Call::Sync);
     retry_on_intr(|| rustix::fs::fdatasync(file))
 }
 
@@ -176,6 +192,7 @@ pub(super) fn begin_write(file: &File, from: u64, length: u64) {
 
 pub(super) fn flock(file: &File, operation: FlockOperation) -> Result<()> {
     fault()?;
+    before(Call::Lock);
     retry_on_intr(|| rustix::fs::flock(file, operation))
 }
 
@@ -278,6 +295,7 @@ pub(super) unsafe fn collapse(address: *mut c_void, length: usize) -> Result<()>
 /// That of [`rustix::mm::msync`].
 pub(super) unsafe fn msync(address: *mut c_void, length: usize) -> Result<()> {
     fault()?;
+    before(Call::Sync);
     // SAFETY: the caller's.
     unsafe { rustix::mm::msync(address, length, MsyncFlags::SYNC) }
 }
@@ -408,6 +426,31 @@ pub(super) mod faults {
                 work();
             }
         });
+    }
+
+    /// What is told of calls.
+    type Told = Box<dyn FnMut(super::Call)>;
+
+    thread_local! {
+        static TOLD: RefCell<Option<Told>> = const { RefCell::new(None) };
+    }
+
+    pub(super) fn tell(call: super::Call) {
+        // What it calls itself it is not told of.
+        let Some(mut told) = TOLD.take() else { return };
+        told(call);
+        TOLD.set(Some(told));
+    }
+
+    /// Does `work`, and tells `told` before each of these calls that this thread makes.
+    pub(in crate::pool) fn telling<T>(
+        told: impl FnMut(super::Call) + 'static,
+        work: impl FnOnce() -> T,
+    ) -> T {
+        TOLD.set(Some(Box::new(told)));
+        let result = work();
+        TOLD.set(None);
+        result
     }
 
     /// The work, to be done with the plan of the thread that calls this.

@@ -20,6 +20,8 @@ pub(super) struct Extents {
     /// Free extents that do not have all their blocks on the disk, since the file is a copy: see `Mapping::without_blocks`.
     pub(super) without_blocks: BTreeSet<u64>,
     pub(super) sequence: u64,
+    /// The superblock says that a sync has failed.
+    pub(super) is_noted_unsynced: bool,
     pub(super) next_owner: u32,
 }
 
@@ -289,8 +291,7 @@ impl PoolCore {
         if extents.count < used {
             // COMMIT pool.shrink: the pool's length, by checksum. Before it the free extents are still the pool's; after it the
             // file is longer than the superblock says, which does no harm. The superblock must reach the disk before the file is cut.
-            self.write_superblock(extents, false, "pool.shrink");
-            self.superblock_to_disk()?;
+            self.write_superblock_for_good(extents, "pool.shrink")?;
         }
         // No thread reads there any more: a block becomes free only when no reader can hold it.
         self.mapping

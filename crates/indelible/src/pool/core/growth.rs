@@ -12,6 +12,7 @@ use crate::pmem::planted::planted;
 use crate::pool::Bug;
 use crate::pool::layout::{EXTENT_BYTES, MAX_EXTENTS};
 use crate::pool::mapping::{Mapping, metadata_end};
+use crate::pool::superblock::Superblock;
 use crate::pool::system;
 use crate::{Error, Result};
 use std::ops::Range;
@@ -26,6 +27,8 @@ use std::time::{Duration, Instant};
 pub(super) struct Growth {
     ready_ahead: Option<ReadyAhead>,
     refusal: Option<Refusal>,
+    /// Of a pool in the page cache, both copies of the superblock say on the disk, too, that it is open.
+    is_open_in_both: bool,
 }
 
 /// A thread that makes extents beyond the pool's end ready ahead of their use, one after the other.
@@ -74,6 +77,14 @@ impl Refusal {
 }
 
 impl Growth {
+    pub(super) fn new(superblock: &Superblock) -> Self {
+        Self {
+            // A pool that is being created has no copy that says that it was closed.
+            is_open_in_both: superblock.sequence == 0,
+            ..Self::default()
+        }
+    }
+
     /// Where the extents that are ready end, in a pool of `count` extents. Waits until the first `needed` extents are ready, or the
     /// thread has ended.
     fn ready(&mut self, count: u64, needed: u64) -> u64 {
@@ -143,6 +154,12 @@ impl PoolCore {
     /// Grows the pool until there are `length` free extents in a row, and returns the first of them, with the extents locked. They
     /// are not locked while this thread waits for the system.
     pub(super) fn grow(&self, length: u64) -> Result<(MutexGuard<'_, Extents>, u64)> {
+        let grown = self.try_to_grow(length);
+        // A sync may have failed.
+        grown.inspect_err(|_| self.note_unsynced(&mut lock(&self.extents)))
+    }
+
+    fn try_to_grow(&self, length: u64) -> Result<(MutexGuard<'_, Extents>, u64)> {
         // A session that begins cuts the file at the pool's end.
         self.open_log()?;
         let growth = &mut *lock(&self.growth);
@@ -175,6 +192,7 @@ impl PoolCore {
             }
             drop(extents);
             let end = self.make_longer(growth, count, needed..wanted)?;
+            self.expect_open_in_both(growth)?;
             let mut extents = lock(&self.extents);
             extents.free.extend(count..end);
             extents.count = end;
@@ -184,6 +202,18 @@ impl PoolCore {
             drop(extents);
             self.start_ready_ahead(growth, end, limit);
         }
+    }
+
+    /// Makes sure that the superblock may be written without waiting for the first copy, as it is when a pool in the page cache grows: no write waits for the
+    /// disk there, and what such a pool has after a power cut while it was open is refused anyway. Both copies may be torn then. But the second copy that was written when
+    /// the pool was opened may not be on the disk yet, which has that of a pool that was closed in its place: with the first one torn, that would count. So
+    /// before a pool grows first, once, that copy gets to the disk.
+    fn expect_open_in_both(&self, growth: &mut Growth) -> Result<()> {
+        if self.promise().is_page_cached() && !growth.is_open_in_both {
+            self.mapping.sync_superblock()?;
+            growth.is_open_in_both = true;
+        }
+        Ok(())
     }
 
     /// Makes extents ready behind the first `count`, and returns where those that are ready end: not before `ends.start`, or there is

@@ -339,21 +339,30 @@ impl PoolCore {
         }
     }
 
-    /// Waits until the superblock is on the disk, before the file is cut.
-    pub(super) fn superblock_to_disk(&self) -> Result<()> {
+    /// Writes the superblock of an open pool, and waits until it is on the disk, before the file is cut.
+    pub(super) fn write_superblock_for_good(
+        &self,
+        extents: &mut Extents,
+        name: &'static str,
+    ) -> Result<()> {
+        if !self.promise.is_logged() {
+            let written = self.write_superblock_in_turn(extents, false, name);
+            return written.inspect_err(|_| self.note_unsynced(extents));
+        }
+        self.write_superblock(extents, false, name);
         match self.open_log()? {
             // The words of what is cut off have to be out of the log, too: applied, or beyond the end of the file.
             Some(log) => log.drain(),
-            None if self.mapping.is_model() && self.promise.is_logged() => {
+            None => {
                 trace::durable(trace::appended());
                 Ok(())
             }
-            None => self.mapping.sync_superblock(),
         }
     }
 }
 
-/// Writes the superblock that a file has once more, changed, and syncs the file, unless nothing is to be changed.
+/// Writes the superblock that a file has once more, changed, and syncs the file after each copy, unless nothing is to be changed. What the file shows need not be on
+/// the disk.
 fn write_superblock_again(
     file: &File,
     path: &Path,
@@ -366,8 +375,9 @@ fn write_superblock_again(
     let Some(superblock) = change(Superblock::read(path, &bytes, length)?) else {
         return Ok(());
     };
-    for (at, bytes) in superblock.writes(&bytes).copies {
-        system::write_at(file, &bytes, at).map_err(failed)?;
-    }
-    system::fsync(file).map_err(failed)
+    superblock.writes(&bytes).all().try_for_each(|(at, bytes)| {
+        system::write_at(file, bytes, *at)
+            .and_then(|()| system::fsync(file))
+            .map_err(failed)
+    })
 }

@@ -17,16 +17,32 @@ fn sample(sequence: u64) -> Superblock {
     }
 }
 
-fn image(of: &Superblock) -> Vec<u8> {
-    let empty = || Copy {
-        words: std::array::from_fn(|_| Cell::new(0)),
-    };
-    let copies = [empty(), empty()];
-    of.write(Pm::new(Medium::Process), &copies);
+/// Both copies of a mapped pool whose first bytes are these.
+fn mapped(bytes: &[u8]) -> [Copy; 2] {
+    [0, 1].map(|copy| {
+        let words = bytes[copy * COPY_BYTES..][..COPY_BYTES].as_chunks::<8>().0;
+        Copy::from_words(std::array::from_fn(|i| {
+            Cell::new(u64::from_ne_bytes(words[i]))
+        }))
+    })
+}
+
+fn bytes_of(copies: &[Copy; 2]) -> Vec<u8> {
     copies
         .iter()
         .flat_map(|copy| copy.words.iter().flat_map(|cell| cell.load().to_ne_bytes()))
         .collect()
+}
+
+/// The first bytes of a pool whose copies both are this one.
+fn image(of: &Superblock) -> Vec<u8> {
+    let mut bytes = vec![0; SUPERBLOCK_BYTES];
+    for copy in bytes.chunks_mut(COPY_BYTES) {
+        for (word, to) in of.words().iter().zip(copy.as_chunks_mut::<8>().0) {
+            *to = word.to_ne_bytes();
+        }
+    }
+    bytes
 }
 
 fn read(bytes: &[u8]) -> Result<Superblock> {
@@ -63,30 +79,46 @@ fn any_flipped_byte_in_one_copy_is_survived_and_in_both_is_named() {
     }
 }
 
-#[test]
-fn the_copy_that_counts_is_written_last() {
-    let pm = Pm::new(Medium::Process);
-    let empty = || Copy {
-        words: std::array::from_fn(|_| Cell::new(0)),
+/// The copies that change when the superblock is written, in order, and their sequences.
+fn written(copies: &[Copy; 2], sequence: u64) -> [(usize, u64); 2] {
+    let before = bytes_of(copies);
+    let second = sample(sequence).write_first(Pm::new(Medium::Process), copies);
+    let between = bytes_of(copies);
+    let last = second.write();
+    let changed = |before: &[u8], after: &[u8]| {
+        let is_other = |copy: &usize| {
+            let bytes = copy * COPY_BYTES..(copy + 1) * COPY_BYTES;
+            before[bytes.clone()] != after[bytes]
+        };
+        let copies: Vec<usize> = (0..2).filter(is_other).collect();
+        assert_eq!(copies.len(), 1, "one copy at a time");
+        copies[0]
     };
-    let copies = [empty(), empty()];
-    sample(9).write(pm, &copies);
+    let first = changed(&before, &between);
+    [
+        (first, sequence),
+        (changed(&between, &bytes_of(copies)), last),
+    ]
+}
+
+#[test]
+fn the_copy_that_is_torn_or_was_written_last_is_written_first() {
+    let pm = Pm::new(Medium::Process);
+    // Of equal ones, which earlier versions have written, that was B.
+    let copies = mapped(&image(&sample(9)));
+    assert_eq!(written(&copies, 10), [(1, 10), (0, 11)]);
+    assert_eq!(written(&copies, 12), [(0, 12), (1, 13)]);
     for damaged in 0..2 {
         pm.store(&copies[damaged].words[5], 1);
-        assert!(std::ptr::eq(
-            Superblock::worse_first(&copies)[0],
-            &copies[damaged]
-        ));
-        sample(11).write(pm, &copies);
+        let other = 1 - damaged;
+        assert_eq!(written(&copies, 20), [(damaged, 20), (other, 21)]);
+        assert_eq!(read(&bytes_of(&copies)).unwrap(), sample(21));
     }
-    // A crash between the two.
-    for (from, to) in sample(13).words().iter().zip(&copies[1].words) {
-        pm.store(to, *from);
-    }
-    assert!(std::ptr::eq(
-        Superblock::worse_first(&copies)[0],
-        &copies[0]
-    ));
+    // The process has died between the two.
+    let first = written(&copies, 30)[0].0;
+    let _ = sample(40).write_first(pm, &copies);
+    let last = written(&copies, 50)[0].0;
+    assert_eq!(last, 1 - first);
 }
 
 /// A copy as the model below knows it: its sequence, or `None` if it is torn.
@@ -171,6 +203,46 @@ impl Versions {
         states.push(state);
         states
     }
+
+    /// All states that may be left where the superblock is written in a mapped pool, which waits for the first copy and not for the second one.
+    fn mapped_writes(self) -> Vec<Self> {
+        let newest = self.shown.into_iter().flatten().max();
+        let copies = mapped(&self.file());
+        let [(first, new), (second, last)] = written(&copies, newest.map_or(1, |it| it + 1));
+        let mut states = self.without_sync(first, new);
+        let mut state = self;
+        (state.shown[first], state.on_disk[first]) = (Some(new), Some(new));
+        states.push(state);
+        // Also where the process goes on. The process may die within a store, too.
+        states.extend(state.without_sync(second, last));
+        for (mut torn, copy) in [(self, first), (state, second)] {
+            torn.shown[copy] = None;
+            for on_disk in [torn.on_disk[copy], None] {
+                torn.on_disk[copy] = on_disk;
+                states.push(torn);
+            }
+        }
+        states
+    }
+}
+
+/// In every order of failed syncs, deaths of the process and power cuts, of any number: also where nobody waits for the second copy.
+#[test]
+fn no_failures_lose_both_copies_of_a_pool_without_a_log() {
+    let first = [
+        ([Some(0), Some(1)], [Some(0), Some(1)]),
+        ([Some(1), Some(1)], [Some(1), Some(1)]),
+    ];
+    let mut open =
+        Vec::from(first.map(|(shown, on_disk)| Versions { shown, on_disk }.normalized()));
+    let mut seen: HashSet<Versions> = open.iter().copied().collect();
+    while let Some(state) = open.pop() {
+        assert_ne!(state.on_disk, [None; 2], "before a power cut");
+        assert_ne!(state.shown, [None; 2]);
+        let next = state.mapped_writes().into_iter().map(Versions::normalized);
+        open.extend(next.filter(|&next| seen.insert(next)));
+    }
+    assert!(seen.len() > 5, "{}", seen.len());
 }
 
 /// The states that can be reached in which a power cut leaves no whole copy, and how many states there are.
