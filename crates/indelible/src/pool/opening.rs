@@ -25,12 +25,11 @@ impl PoolOptions {
         let name = || random_uuid().map(|[a, b]| format!("{a:016x}{b:016x}"));
         let (new, file) = NewFile::create(path, self.mode, name)?;
         let (core, promise) = self.create_in(file, path)?;
-        let log = core.mapping().log_path();
-        if !promise.is_logged() {
+        if promise.is_logged() {
+            // There may be the log of a pool that was moved away, or removed.
+            log::expect_no_log(core.mapping().log_path())?;
+        } else {
             core.begin_writing()?;
-        } else if system::lstat(log).err() != Some(rustix::io::Errno::NOENT) {
-            // The log of a pool that was moved away, or removed.
-            return Err(log::foreign_log(log));
         }
         if let Some(file) = core.mapping().file() {
             new.publish(file)?;

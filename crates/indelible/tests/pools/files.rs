@@ -269,3 +269,25 @@ fn a_symbolic_link_to_nothing_is_named() {
         assert!(refused.contains("a symbolic link to nothing"), "{refused}");
     }
 }
+
+/// The name of a log is longer than that of its pool. That is no log of another pool.
+#[test]
+fn a_name_too_long_for_that_of_a_log_is_called_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("n".repeat(253));
+    let mut options = PoolOptions::new();
+    options.durability(Durability::PowerLoss).log_anywhere(true);
+    let expect_refused = |refused: indelible::Result<()>| {
+        let error = refused.unwrap_err();
+        assert!(error.to_string().contains("too long"), "{error}");
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    };
+    expect_refused(options.create(&path).map(drop));
+    expect_refused(options.open_or_create(&path).map(drop));
+    let other = tempfile::tempdir().unwrap();
+    let pool = options.create(other.path().join("short.pool")).unwrap();
+    expect_refused(pool.backup(&path));
+    // It is no trouble where there is no log.
+    Pool::create(&path).unwrap().close().unwrap();
+    Pool::open(&path).unwrap();
+}

@@ -8,13 +8,12 @@ use crate::pmem::trace;
 use crate::pool::files::{NewFile, expect_within_limit, write_error};
 use crate::pool::layout::{COPY_BYTES, EXTENT_BYTES, SUPERBLOCK_BYTES};
 use crate::pool::log::{
-    Backlog, Beginning, Gate, Identity, Log, Threads, Way, foreign_log, log_path,
+    Backlog, Beginning, Gate, Identity, Log, Threads, Way, expect_no_log, log_path,
 };
 use crate::pool::mapping::Mapping;
 use crate::pool::superblock::{COPIED, Promise, Superblock, Writes, unsynced};
 use crate::pool::system;
 use crate::{Error, Result};
-use rustix::io::Errno;
 use std::fs::File;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -273,11 +272,8 @@ impl PoolCore {
                 std::process::id()
             ))
         })?;
-        let log_of_copy = log_path(to)?;
-        if system::lstat(&log_of_copy).err() != Some(Errno::NOENT) {
-            // Of an earlier pool of that name. It may be the log of a later state of this one, and the copy could not be opened.
-            return Err(foreign_log(&log_of_copy));
-        }
+        // One of an earlier pool of that name may be the log of a later state of this one, and the copy could not be opened.
+        expect_no_log(&log_path(to)?)?;
         log.copy_to(&file, to, || self.mapping.copy_file(from, &file, to))?;
         self.mark_copy(&file, to)?;
         new.publish(&file)

@@ -169,6 +169,16 @@ pub(crate) fn foreign_log(path: &Path) -> Error {
     )
 }
 
+/// An error if there is anything at the path of a log that is yet to be created.
+pub(crate) fn expect_no_log(path: &Path) -> Result<()> {
+    match system::lstat(path) {
+        Err(Errno::NOENT) => Ok(()),
+        Ok(_) => Err(foreign_log(path)),
+        // The name may be too long, say.
+        Err(errno) => Err(io_error("look at", path, errno)),
+    }
+}
+
 /// Refuses to use the file at `path` for a log: it has what was written to this pool after the state that the pool's file is in.
 fn later_log(path: &Path) -> Error {
     unusable_log(

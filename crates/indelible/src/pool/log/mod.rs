@@ -66,7 +66,7 @@ mod tests;
 pub(crate) use background::Threads;
 pub(crate) use backlog::Backlog;
 pub(crate) use beginning::Beginning;
-pub(crate) use device::{LogFile, Way, foreign_log, log_path};
+pub(crate) use device::{LogFile, Way, expect_no_log, log_path};
 pub(crate) use gate::{Gate, OneWait};
 pub(crate) use record::Identity;
 pub(crate) use recover::{Last, Recovered, verify};
