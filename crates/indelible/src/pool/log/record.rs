@@ -177,6 +177,10 @@ impl Header {
             // Every session began with ordinal 0, and nothing was cut off behind it.
             words[6..].copy_from_slice(&[0, u64::MAX, 0, 0, 0, 0, 0, 0, 0, 0]);
         }
+        if words[8] != 0 && words[9] == 0 {
+            // The log of an earlier session ends behind the header of a segment.
+            return None;
+        }
         Some(Self {
             session: Session {
                 identity: Identity {

@@ -93,6 +93,13 @@ fn headers_are_read_as_they_were_written_in_both_formats_and_damaged_ones_are_no
         assert_eq!(Header::read(&segment), None, "word {at}");
         segment[at].store(word, Ordering::Relaxed);
     }
+    // An earlier session that ends before its first record. A checksum alone does not keep anybody from making one.
+    let impossible = Session {
+        earlier: Some((2, 0)),
+        ..session
+    };
+    super::put(&segment, 0, &impossible.header(6, 4096, 8192));
+    assert_eq!(Header::read(&segment), None);
     // As the first version of the format had them. The checksum is the one that it wrote.
     let old = record::old_header(&IDENTITY, 6);
     super::put(&segment, 0, &old);
