@@ -529,3 +529,39 @@ fn removals_of_one_call_wait_for_the_disk_together() {
     expect_few("retain of strings", &|| texts.retain(|_, _| false));
     expect_few("clear of places", &|| places.clear());
 }
+
+/// A file system in user space may let a signal interrupt a sync, which says nothing of the disk.
+#[test]
+fn a_sync_that_a_signal_interrupts_is_done_again() {
+    let interval = Durability::Interval(std::time::Duration::from_secs(3600));
+    for durability in [Durability::Process, Durability::PowerLoss, interval] {
+        let directory = tempfile::tempdir_in(memory()).unwrap();
+        let path = directory.path().join("interrupted.pool");
+        let pool = options(durability).create(&path).unwrap();
+        let kept = map(&pool, "kept", Kind::default()).unwrap();
+        let mut reached = 0;
+        for failing in 1..6 {
+            let insert_and_sync = || {
+                kept.insert(failing, failing)?;
+                pool.sync()
+            };
+            let (synced, was_reached) = faults::at(failing, Errno::INTR, insert_and_sync);
+            synced.unwrap_or_else(|error| panic!("call {failing} of {durability:?}: {error}"));
+            reached += u32::from(was_reached);
+        }
+        assert!(reached > 0, "{durability:?}");
+    }
+}
+
+/// Some file systems cannot sync a directory.
+#[test]
+fn where_no_directory_can_be_synced_the_file_system_is() {
+    let directory = tempfile::tempdir_in(memory()).unwrap();
+    let create = |name: &str| options(Durability::Process).create(directory.path().join(name));
+    // The name of the file is the last that is synced.
+    let (pool, calls) = faults::calls_of(|| create("a.pool"));
+    drop(pool.unwrap());
+    let (pool, was_reached) = faults::at(calls, Errno::INVAL, || create("b.pool"));
+    assert!(was_reached);
+    drop(pool.unwrap());
+}

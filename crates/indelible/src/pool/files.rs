@@ -235,7 +235,11 @@ pub(super) fn sync_name(path: &Path, file: &File) -> rustix::io::Result<()> {
     match system::open(directory_of(path), flags, 0) {
         // Who may not list the directory may create files in it all the same.
         Err(Errno::ACCESS) => system::sync_file_system(file),
-        directory => directory.and_then(|directory| system::fsync(&directory)),
+        directory => match system::fsync(&directory?) {
+            // Not every file system can.
+            Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => system::sync_file_system(file),
+            synced => synced,
+        },
     }
 }
 

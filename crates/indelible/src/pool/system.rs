@@ -25,6 +25,14 @@ fn fault() -> Result<()> {
     Ok(())
 }
 
+/// Makes a call again that a signal has interrupted.
+fn retried<T>(mut call: impl FnMut() -> Result<T>) -> Result<T> {
+    retry_on_intr(|| {
+        fault()?;
+        call()
+    })
+}
+
 /// Calls that a test may want to be told of before they are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Call {
@@ -40,9 +48,8 @@ fn before(_call: Call) {
 }
 
 pub(super) fn open(path: &Path, flags: OFlags, mode: u32) -> Result<File> {
-    fault()?;
     let mode = Mode::from_raw_mode(mode);
-    retry_on_intr(|| rustix::fs::open(path, flags | OFlags::CLOEXEC, mode)).map(File::from)
+    retried(|| rustix::fs::open(path, flags | OFlags::CLOEXEC, mode)).map(File::from)
 }
 
 pub(super) fn stat(path: &Path) -> Result<Stat> {
@@ -85,20 +92,17 @@ pub(super) fn next_hole(file: &File, at: u64) -> Result<u64> {
 }
 
 pub(super) fn fallocate(file: &File, flags: FallocateFlags, from: u64, length: u64) -> Result<()> {
-    fault()?;
-    retry_on_intr(|| rustix::fs::fallocate(file, flags, from, length))
+    retried(|| rustix::fs::fallocate(file, flags, from, length))
 }
 
 pub(super) fn ftruncate(file: &File, length: u64) -> Result<()> {
-    fault()?;
-    retry_on_intr(|| rustix::fs::ftruncate(file, length))
+    retried(|| rustix::fs::ftruncate(file, length))
 }
 
 /// Reads as much of `bytes` as the file has at `at`.
 pub(super) fn read_at(file: &File, mut bytes: &mut [u8], mut at: u64) -> Result<()> {
     while !bytes.is_empty() {
-        fault()?;
-        let read = retry_on_intr(|| rustix::io::pread(file, &mut *bytes, at))?;
+        let read = retried(|| rustix::io::pread(file, &mut *bytes, at))?;
         if read == 0 {
             return Ok(());
         }
@@ -110,10 +114,11 @@ pub(super) fn read_at(file: &File, mut bytes: &mut [u8], mut at: u64) -> Result<
 
 pub(super) fn write_at(file: &File, mut bytes: &[u8], mut at: u64) -> Result<()> {
     while !bytes.is_empty() {
-        fault()?;
-        #[cfg(all(test, not(loom)))]
-        faults::before_write();
-        let written = retry_on_intr(|| rustix::io::pwrite(file, bytes, at))?;
+        let written = retried(|| {
+            #[cfg(all(test, not(loom)))]
+            faults::before_write();
+            rustix::io::pwrite(file, bytes, at)
+        })?;
         if written == 0 {
             return Err(Errno::NOSPC);
         }
@@ -124,15 +129,14 @@ pub(super) fn write_at(file: &File, mut bytes: &[u8], mut at: u64) -> Result<()>
 }
 
 pub(super) fn fsync(file: &File) -> Result<()> {
-    fault()?;
     before(Call::Sync);
-    retry_on_intr(|| rustix::fs::fsync(file))
+    retried(|| rustix::fs::fsync(file))
 }
 
 /// Waits until all that was written to the file's file system is on the disk, names too.
 pub(super) fn sync_file_system(file: &File) -> Result<()> {
-    fault()?;
-    rustix::fs::syncfs(file)
+    before(Call::Sync);
+    retried(|| rustix::fs::syncfs(file))
 }
 
 /// Asks for a part of a file to be read into the page cache. A hint.
@@ -150,8 +154,7 @@ pub(super) fn read_no_more_than_asked(file: &File) {
 
 /// Copies a part of a file to the same place in another one; returns how much.
 pub(super) fn copy_range(from: &File, to: &File, at: u64, length: u64) -> Result<u64> {
-    fault()?;
-    let copied = retry_on_intr(|| {
+    let copied = retried(|| {
         let (mut there, mut here) = (at, at);
         rustix::fs::copy_file_range(from, Some(&mut there), to, Some(&mut here), length as usize)
     });
@@ -160,9 +163,8 @@ pub(super) fn copy_range(from: &File, to: &File, at: u64, length: u64) -> Result
 
 /// [`fsync`] without what is not needed to read the file again.
 pub(super) fn fdatasync(file: &File) -> Result<()> {
-    fault()?;
     before(Call::Sync);
-    retry_on_intr(|| rustix::fs::fdatasync(file))
+    retried(|| rustix::fs::fdatasync(file))
 }
 
 /// [`fdatasync`] of a part of a file, at least, which begins at a page. Linux has that for what is mapped only.
@@ -191,9 +193,8 @@ pub(super) fn begin_write(file: &File, from: u64, length: u64) {
 }
 
 pub(super) fn flock(file: &File, operation: FlockOperation) -> Result<()> {
-    fault()?;
     before(Call::Lock);
-    retry_on_intr(|| rustix::fs::flock(file, operation))
+    retried(|| rustix::fs::flock(file, operation))
 }
 
 /// Gives a file that is open, and has no name, one.
@@ -294,10 +295,9 @@ pub(super) unsafe fn collapse(address: *mut c_void, length: usize) -> Result<()>
 ///
 /// That of [`rustix::mm::msync`].
 pub(super) unsafe fn msync(address: *mut c_void, length: usize) -> Result<()> {
-    fault()?;
     before(Call::Sync);
     // SAFETY: the caller's.
-    unsafe { rustix::mm::msync(address, length, MsyncFlags::SYNC) }
+    retried(|| unsafe { rustix::mm::msync(address, length, MsyncFlags::SYNC) })
 }
 
 /// A stretch of a file that has blocks, as `FIEMAP` tells; `struct fiemap_extent` of `linux/fiemap.h`.
