@@ -20,7 +20,8 @@ use std::path::{Path, PathBuf};
 /// Flags of every open of what should be a file: a FIFO would wait for its other end, and a terminal take us over.
 pub(super) const OPEN: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY);
 
-/// Attempts to create a file under a hidden name. An attempt fails only if another process removes leftovers at that moment.
+/// Attempts to create a file under a hidden name, or to lock one that has its name. An attempt fails only if another process removes leftovers, or
+/// replaces the file, at that moment.
 const ATTEMPTS: usize = 8;
 
 /// Hexadecimal digits at the end of a hidden name.
@@ -108,6 +109,25 @@ pub(super) fn lock_file(file: File, path: &Path, shared: bool) -> Result<LockedF
         Err(Errno::WOULDBLOCK) => Err(Error::Locked(path.to_owned())),
         Err(errno) => Err(io_error("lock", path, errno)),
     }
+}
+
+/// Opens a pool's file and locks it: shared, if it is opened for reading only.
+///
+/// The name may have been given to another file since the first one was opened, or been removed, by whoever had that locked. What would be written to a file
+/// without a name would be lost.
+pub(super) fn open_and_lock(path: &Path, access: OFlags) -> Result<LockedFile> {
+    let io = |errno| io_error("open", path, errno);
+    for _ in 0..ATTEMPTS {
+        let file = lock_file(open_file(path, access)?, path, access == OFlags::RDONLY)?;
+        let (named, own) = (
+            system::stat(path).map_err(io)?,
+            system::fstat(&file).map_err(io)?,
+        );
+        if (named.st_dev, named.st_ino) == (own.st_dev, own.st_ino) {
+            return Ok(file);
+        }
+    }
+    Err(Error::Locked(path.to_owned()))
 }
 
 /// What is to become a pool's file.
@@ -274,3 +294,6 @@ fn remove_leftovers(path: &Path) {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,7 +1,7 @@
 //! Opening: from a path and a wish to a pool, or to the reason why not.
 
 use super::core::{Opening, PoolCore};
-use super::files::{LockedFile, NewFile, expect_within_limit, io_error, lock_file, open_file};
+use super::files::{LockedFile, NewFile, expect_within_limit, io_error, open_and_lock};
 use super::layout::{EXTENT_BYTES, SUPERBLOCK_BYTES, TABLE_AT};
 use super::log::{self, Backlog, Last};
 use super::machine::{boot_identity, is_in_memory, is_persistent_memory, medium_of, random_uuid};
@@ -112,8 +112,7 @@ impl PoolOptions {
     /// Opens an existing pool for reading and writing. O(1) in the number of records, unless the file has holes or shares
     /// blocks with another one, since `cp` has made it: then the pool gets blocks of its own first.
     pub(crate) fn open_core(&self, path: &Path, accept: Accept) -> Result<Arc<PoolCore>> {
-        let file = open_file(path, OFlags::RDWR)?;
-        let file = lock_file(file, path, false)?;
+        let file = open_and_lock(path, OFlags::RDWR)?;
         self.open_locked(file, path, accept)
     }
 
@@ -229,8 +228,7 @@ impl PoolOptions {
 
     /// Opens a cleanly closed pool for reading only. Any number of processes may do so at once.
     pub(crate) fn open_read_only_core(&self, path: &Path) -> Result<Arc<PoolCore>> {
-        let file = open_file(path, OFlags::RDONLY)?;
-        let file = lock_file(file, path, true)?;
+        let file = open_and_lock(path, OFlags::RDONLY)?;
         let superblock = read_superblock(&file, path)?;
         if !superblock.clean {
             return Err(Error::NotClean);
@@ -249,8 +247,7 @@ impl PoolOptions {
 
     /// Reads the log of a pool that was not closed, and changes nothing. `None` for a pool that has no log, or needs none.
     pub(crate) fn log_of(&self, path: &Path) -> Result<Option<log::Recovered>> {
-        let file = open_file(path, OFlags::RDONLY)?;
-        let file = lock_file(file, path, true)?;
+        let file = open_and_lock(path, OFlags::RDONLY)?;
         let (bytes, length) = superblock_bytes(&file, path)?;
         let superblock = Superblock::read(path, &bytes, length)?;
         if superblock.clean || !superblock.promise.is_logged() {
