@@ -348,7 +348,10 @@ fn expect_fill(fill: f64) -> Result<()> {
 impl<E: Engine> Drop for Host<E> {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
-        if let Some(background) = self.background.take() {
+        // A child of the process that has started the thread does not have it.
+        if let Some(background) = self.background.take()
+            && !self.shared.place.core.is_forked()
+        {
             let _ = background.join();
         }
         self.shared.finish();

@@ -41,6 +41,8 @@ pub(crate) struct PoolCore {
     boot: [u64; 2],
     generation: AtomicU64,
     closed: AtomicBool,
+    /// The process that has opened the pool.
+    process: u32,
     extents: Mutex<Extents>,
     /// Locked before `extents` by a thread that makes the pool longer or shorter.
     growth: Mutex<Growth>,
@@ -121,6 +123,7 @@ impl PoolCore {
             boot,
             generation: AtomicU64::new(superblock.generation),
             closed: AtomicBool::new(false),
+            process: std::process::id(),
             extents: Mutex::new(Extents::new(superblock.extents, superblock.sequence)),
             growth: Mutex::new(Growth::new(&superblock)),
             owners: std::array::from_fn(|_| AtomicU32::new(0)),
@@ -273,7 +276,13 @@ impl PoolCore {
 
     /// Whether the pool is closed: nothing is written any more.
     pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Relaxed)
+        self.closed.load(Ordering::Relaxed) || self.is_forked()
+    }
+
+    /// Whether this process is a child of the one that has opened the pool, by `fork`. The pool is still that one's: the file and the locks are the same in both, and
+    /// the threads that work for the pool are not in the child.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.process != std::process::id()
     }
 
     pub(crate) fn is_read_only(&self) -> bool {
@@ -379,6 +388,9 @@ impl PoolCore {
     /// Syncs everything and marks the pool as cleanly closed. A pool without a log of which a sync has failed stays marked as open: after a power cut
     /// nobody knows what its file has.
     pub(crate) fn close(&self) -> Result<()> {
+        if self.is_forked() {
+            return Err(Error::InUse(self.path().display().to_string()));
+        }
         if self.is_read_only()
             || !self.mapping.is_durable()
             || self.closed.swap(true, Ordering::Relaxed)
@@ -409,6 +421,13 @@ impl PoolCore {
 
 impl Drop for PoolCore {
     fn drop(&mut self) {
+        if self.is_forked() {
+            // To drop these would be to unlock the files of the process that has opened the pool, and to wait for threads that are not there.
+            std::mem::forget(Arc::clone(&self.mapping));
+            std::mem::forget(self.log.get_mut().map(Option::take));
+            std::mem::forget(self.growth.get_mut().map(std::mem::take));
+            return;
+        }
         if let Err(error) = self.close() {
             // The pool stays marked as open: the next open takes it for crashed, which is right.
             tracing::warn!(%error, "the pool could not be closed cleanly");

@@ -291,3 +291,60 @@ fn a_name_too_long_for_that_of_a_log_is_called_so() {
     Pool::create(&path).unwrap().close().unwrap();
     Pool::open(&path).unwrap();
 }
+
+/// A child has the same file and the same locks, and none of the threads. It may come to the end of its program and drop all that it has.
+#[test]
+fn a_pool_that_a_forked_child_drops_stays_that_of_its_parent() {
+    in_child(
+        module_path!(),
+        "a_pool_that_a_forked_child_drops_stays_that_of_its_parent",
+        |directory| {
+            for (i, durability) in [
+                Durability::Process,
+                Durability::PowerLoss,
+                Durability::Interval(Duration::from_millis(10)),
+            ]
+            .into_iter()
+            .enumerate()
+            {
+                let path = directory.join(format!("{i}.pool"));
+                let mut options = PoolOptions::new();
+                options.durability(durability).log_anywhere(true);
+                let pool = options.create(&path).unwrap();
+                let map = pool.map::<u64, u64>("m").unwrap();
+                map.extend((0..200_000).map(|i| (i, i))).unwrap();
+                // SAFETY: the child drops what it has and ends.
+                let child = unsafe { libc::fork() };
+                if child == 0 {
+                    drop(map);
+                    let refused = pool.close().is_err();
+                    // SAFETY: it ends this process at once.
+                    unsafe { libc::_exit(i32::from(!refused)) }
+                }
+                let mut status = -1;
+                let ended = (0..2000).any(|_| {
+                    std::thread::sleep(Duration::from_millis(10));
+                    // SAFETY: the child is this process's, and `status` lives.
+                    unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) == child }
+                });
+                if !ended {
+                    // SAFETY: as above; nobody has waited for it yet.
+                    unsafe { libc::kill(child, libc::SIGKILL) };
+                }
+                assert!(ended && status == 0, "{durability:?}: {ended}, {status}");
+                let refused = Pool::open(&path);
+                assert!(matches!(refused, Err(Error::Locked(_))), "{refused:?}");
+                let copy = path.with_extension("copy");
+                std::fs::copy(&path, &copy).unwrap();
+                let read = PoolOptions::new().open_read_only(&copy);
+                assert!(matches!(read, Err(Error::NotClean)), "{read:?}");
+                map.insert(1, 2).unwrap();
+                drop(map);
+                pool.close().unwrap();
+                let map = options.open(&path).unwrap().map::<u64, u64>("m").unwrap();
+                assert_eq!(map.len().unwrap(), 200_000);
+                assert_eq!(map.get(1).unwrap(), Some(2));
+            }
+        },
+    );
+}
