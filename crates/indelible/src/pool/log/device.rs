@@ -98,14 +98,26 @@ impl PlainFile<File> {
     /// makes the pool longer shared one, a sync of the latter would take the error of a sync of the former.
     pub(super) fn reopened(file: &File, path: &Path) -> Result<Self> {
         let opened = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-        let again = system::open(&opened, OFlags::RDWR, 0)
-            .map_err(|errno| io_error("open", path, errno))?;
+        let again = match system::open(&opened, OFlags::RDWR, 0) {
+            // There may be no `/proc`.
+            Err(Errno::NOENT) => open_again(file, path),
+            again => again,
+        };
+        let again = again.map_err(|errno| io_error("open", path, errno))?;
         system::read_no_more_than_asked(&again);
         Ok(Self {
             file: again,
             path: path.to_owned(),
         })
     }
+}
+
+/// Opens a file once more by its name, which may have been given to another one.
+fn open_again(file: &File, path: &Path) -> rustix::io::Result<File> {
+    let again = system::open(path, OFlags::RDWR | OPEN, 0)?;
+    let [own, named] = [system::fstat(file)?, system::fstat(&again)?];
+    let is_same = (own.st_dev, own.st_ino) == (named.st_dev, named.st_ino);
+    is_same.then_some(again).ok_or(Errno::STALE)
 }
 
 impl<F: Borrow<File>> PlainFile<F> {

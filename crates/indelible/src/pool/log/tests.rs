@@ -109,6 +109,24 @@ fn headers_are_read_as_they_were_written_in_both_formats_and_damaged_ones_are_no
     assert_eq!(header.session.identity, IDENTITY);
 }
 
+/// As in a `chroot` without `/proc`.
+#[test]
+fn where_there_is_no_proc_a_file_is_opened_once_more_by_its_name() {
+    use crate::pool::log::device::PlainFile;
+    use crate::pool::system::faults;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    let file = std::fs::File::create(&path).unwrap();
+    let reopened = || {
+        let reopen = || PlainFile::reopened(&file, &path).map(|it| it.file);
+        faults::at(1, rustix::io::Errno::NOENT, reopen).0
+    };
+    reopened().unwrap();
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(&path, "another one").unwrap();
+    assert!(matches!(reopened(), Err(crate::Error::Io { .. })));
+}
+
 #[test]
 fn whatever_a_power_cut_leaves_of_the_disk_nothing_acknowledged_is_missing() {
     let trials: u64 = match std::env::var("INDELIBLE_TRIALS") {
