@@ -27,6 +27,9 @@ const ATTEMPTS: usize = 8;
 /// Hexadecimal digits at the end of a hidden name.
 const DIGITS: usize = 32;
 
+/// Bytes of the longest name of a file.
+const MOST_NAME_BYTES: usize = 255;
+
 pub(super) fn io_error(action: &'static str, path: &Path, errno: Errno) -> Error {
     Error::Io {
         action,
@@ -263,11 +266,15 @@ pub(super) fn sync_name(path: &Path, file: &File) -> rustix::io::Result<()> {
     }
 }
 
+/// What hidden names begin with: the name of the pool, as far as there is room for it. Who shares a prefix with another pool may remove what a dead process has left of
+/// that one, too.
 fn hidden_prefix(path: &Path) -> OsString {
-    let mut name = OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
-    name.push(".");
-    name
+    let name = path.file_name().unwrap_or_default().as_bytes();
+    let most = MOST_NAME_BYTES - DIGITS - 2;
+    let mut prefix = OsString::from(".");
+    prefix.push(OsStr::from_bytes(&name[..name.len().min(most)]));
+    prefix.push(".");
+    prefix
 }
 
 /// Removes the hidden files of processes that died while they created a pool at `path`: files that no process has locked. A hint.

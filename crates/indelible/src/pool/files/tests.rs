@@ -2,6 +2,9 @@
 
 use crate::pool::system::{Call, faults};
 use crate::{Error, Pool, PoolOptions, Result};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Whoever has a pool's file locked may remove it, or give its name to another one, before it is locked here.
@@ -52,4 +55,30 @@ fn a_file_that_is_replaced_while_it_is_opened_is_not_the_one_that_is_used() {
             let _ = std::fs::remove_file(&other);
         }
     }
+}
+
+/// Where there are no files without a name, a new pool has a hidden one at first, which is longer than its own.
+#[test]
+fn a_pool_may_have_the_longest_name_also_where_it_has_a_hidden_one_first() {
+    let directory = tempfile::tempdir().unwrap();
+    // No text in any encoding.
+    let long = [0xff; 255];
+    let mut without = 0;
+    for failing in 1.. {
+        let create = |name: &[u8]| {
+            let path = directory.path().join(OsStr::from_bytes(name));
+            let create = || PoolOptions::new().create(&path).map(drop);
+            let created = faults::at(failing, Errno::OPNOTSUPP, create);
+            let _ = std::fs::remove_file(&path);
+            created
+        };
+        let [(short, was_reached), (long, _)] = [create(b"short"), create(&long)];
+        assert_eq!(short.is_ok(), long.is_ok(), "call {failing}: {long:?}");
+        if !was_reached {
+            break;
+        }
+        without += u32::from(short.is_ok());
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+    assert!(without > 0);
 }
