@@ -73,6 +73,13 @@ unsafe impl Send for Mapping {}
 // under that lock before anybody else does.
 unsafe impl Sync for Mapping {}
 
+// A pool is mapped whole, and lengths and offsets in it are converted to addresses: where those are shorter, a length would become another one, and what is
+// mapped at a fixed address would lie on somebody else's memory.
+const _: () = assert!(
+    MAX_EXTENTS * EXTENT_BYTES <= usize::MAX as u64,
+    "pools need addresses of 64 bits"
+);
+
 /// What `statfs` calls tmpfs, where files are memory.
 pub(super) const TMPFS: u64 = 0x0102_1994;
 
