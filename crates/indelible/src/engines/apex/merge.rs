@@ -25,7 +25,7 @@ use super::data::DataNode;
 use super::divide::{ChildGroup, NodeContents, intermediate_radix};
 use super::format::is_link;
 use super::inner::{Child, group_log};
-use super::layout::Link;
+use super::layout::{Link, SMALLEST_BLOCK};
 use super::plan::{DataPlan, Plan};
 use super::records::Buffer;
 use super::smo::{FrozenNode, Outcome, Path, Step};
@@ -205,7 +205,7 @@ impl Tree {
         self.pm
             .commit(&slots[left.first], link.0, "apex.merge.whole");
         left.parent.set(left.first, left.log + 1, child);
-        self.retire_inner_blocks(head, intermediate);
+        self.blocks.retire(head, SMALLEST_BLOCK);
         for node in merger.nodes {
             self.retire_data(node);
         }

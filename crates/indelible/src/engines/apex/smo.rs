@@ -68,7 +68,7 @@ use super::data::{DataNode, GROUP_RETRAIN_PERCENT, State, TREND_GROUP_RETRAIN_PE
 use super::divide::{ChildGroup, Growth, NodeContents, SplitPart, intermediate_radix};
 use super::format::is_link;
 use super::inner::{Child, InnerNode, group_log, group_of};
-use super::layout::{GROUP_SLOTS, Link, Radix};
+use super::layout::{GROUP_SLOTS, Link, Offset, SMALLEST_BLOCK};
 use super::merge::SHRINK_FILL_DIVISOR;
 use super::plan::{DataPlan, Plan, Trend, with_empty_margins};
 use super::records::Buffer;
@@ -127,7 +127,8 @@ struct SplitStores {
     /// Slots of the parent and the links to store there, in the order of the stores, after the first store has made all
     /// children reachable.
     stores: Vec<(usize, Link)>,
-    intermediates: Vec<(Link, Radix)>,
+    /// Offsets of the heads of the intermediate nodes, in which their slots lie.
+    intermediates: Vec<Offset>,
 }
 
 /// The error for a slot whose child group has no link, which only damage of the pool can cause (apex I1).
@@ -468,8 +469,8 @@ impl Tree {
         for child in &built {
             group.parent.set(child.first, child.log, child.child);
         }
-        for (link, radix) in split.intermediates {
-            self.retire_inner_blocks(link.offset(), radix);
+        for head in split.intermediates {
+            self.blocks.retire(head, SMALLEST_BLOCK);
         }
         self.retire_data(data);
         unpublished.open_for_writers();
@@ -511,7 +512,7 @@ impl Tree {
             unpublished.write_inner_node(radix, [left, right].into_iter().enumerate())?;
         split.stores.extend([(middle, right), (group.first, left)]);
         split.stores.append(&mut further.stores);
-        split.intermediates.push((Link::inner(head), radix));
+        split.intermediates.push(head);
         split.intermediates.append(&mut further.intermediates);
         Ok(Link::inner(head))
     }

@@ -6,8 +6,7 @@ use crate::engines::apex::build::slots_block_bytes;
 use crate::engines::apex::data::{DataNode, State};
 use crate::engines::apex::divide::ChildGroup;
 use crate::engines::apex::inner::{Child, InnerNode, group_log, group_of};
-use crate::engines::apex::layout::{INLINE_SLOTS, Link, Offset, Radix, SMALLEST_BLOCK};
-use crate::engines::apex::plan::MAX_LOG_SLOTS;
+use crate::engines::apex::layout::{Link, SMALLEST_BLOCK};
 use crate::engines::apex::{Bug, Tree};
 use crate::pmem::planted::planted;
 use std::ptr::NonNull;
@@ -73,17 +72,12 @@ impl Tree {
     /// Retires an inner node that is no longer reachable. Its slots are locked.
     pub(in crate::engines::apex) fn retire_inner(&self, inner: &InnerNode) {
         inner.set_dead();
-        self.retire_inner_blocks(inner.head, inner.radix);
-        self.retire_mirror(Child::inner(NonNull::from(inner)));
-    }
-
-    /// Retires the blocks of an inner node. If the head has been damaged since it was mirrored, nothing says where the
-    /// slots are; their block then stays in use until the next sweep.
-    pub(in crate::engines::apex) fn retire_inner_blocks(&self, head: Offset, radix: Radix) {
-        let slots = self.inner_head(head).read(MAX_LOG_SLOTS);
-        if let (Some((_, slots)), true) = (slots, radix.slots() > INLINE_SLOTS) {
-            self.blocks.retire(slots, slots_block_bytes(radix.slots()));
+        // Where the slots are, the mirror says: the head may have been damaged since.
+        if inner.durable_slots != inner.head + self.inline_slots_offset() {
+            let bytes = slots_block_bytes(inner.radix.slots());
+            self.blocks.retire(inner.durable_slots, bytes);
         }
-        self.blocks.retire(head, SMALLEST_BLOCK);
+        self.blocks.retire(inner.head, SMALLEST_BLOCK);
+        self.retire_mirror(Child::inner(NonNull::from(inner)));
     }
 }
