@@ -17,7 +17,6 @@ use super::Tree;
 use super::build::{Record, UnpublishedNodes, slots_block_bytes};
 use super::data::{DataNode, State};
 use super::divide::NodeContents;
-use super::format::is_link;
 use super::inner::{Child, InnerNode};
 use super::layout::{CLASSES, INLINE_SLOTS, Link, Offset, SMALLEST_BLOCK};
 use super::plan::{Plan, with_empty_margins};
@@ -306,15 +305,19 @@ impl Tree {
         inners: &mut Vec<(&'a InnerNode, MutexGuard<'a, ()>)>,
     ) -> usize {
         inners.push((inner, lock(&inner.changing)));
-        let slots = self.durable_slots(inner);
-        let mut count = 0;
-        for first in (0..slots.len()).filter(|&slot| is_link(slots[slot].load())) {
-            let child = inner.child(first);
+        let (mut count, mut last) = (0, Child::COLD);
+        // The mirror, not the durable slots: if these were damaged, a node might be locked twice, which is a deadlock.
+        for slot in 0..inner.radix.slots() {
+            let child = inner.child(slot);
+            if child == last || child.is_cold() {
+                continue;
+            }
+            last = child;
             if child.is_inner() {
                 // SAFETY: the caller is pinned, so the node is not freed before it unpins (apex I5).
                 count += self.lock_subtree(unsafe { &*child.as_inner() }, inners);
             } else {
-                count += usize::from(!child.is_cold());
+                count += 1;
             }
         }
         count
