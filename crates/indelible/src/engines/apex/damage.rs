@@ -4,7 +4,7 @@ use super::format::is_link;
 use super::layout::{DataHeader, InnerHead, Link};
 use super::options::ApexOptions;
 use crate::Pool;
-use crate::engines::damage::{Damage, Words};
+use crate::engines::damage::{Damage, Words, is_damaged, load};
 use std::mem::offset_of;
 
 /// The links of the data nodes.
@@ -72,4 +72,40 @@ fn an_inner_node_that_begins_elsewhere_does_no_harm() {
         drop(map);
         pool.close().unwrap();
     }
+}
+
+/// The slots of a node whose link is lost while the map is in use look like slots of the node to their left. If they led there, whoever goes from node to node
+/// would come to that node again and again.
+#[test]
+fn a_link_that_is_lost_in_use_leads_nobody_in_circles() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("damaged.pool");
+    let pool = Pool::create(&path).unwrap();
+    load(&pool.map_with("m", ApexOptions::default()).unwrap());
+    pool.close().unwrap();
+
+    let file = Words::open(&path);
+    let links = Links.links(&file);
+    let at = (links.len() / 2..)
+        .find(|&at| links[at + 1] - links[at] < 64)
+        .unwrap();
+    let [left, lost] = [at, at + 1].map(|at| Links.key_of(&file, file.get(links[at])));
+    // The sweep in the background stops before it comes there.
+    let first = file.get(links[1]);
+    file.set(links[1], 1 << 50);
+    let pool = Pool::open(&path).unwrap();
+    let map = pool.open_map::<u64, u64>("m").unwrap();
+    assert_eq!(map.check().unwrap().len(), 1);
+    map.get(left).unwrap();
+    file.set(links[1], first);
+    file.set(links[at + 1], 2);
+    for _ in 0..2 {
+        assert!(is_damaged(map.get(lost)));
+        assert!(is_damaged(map.insert(lost, 1)));
+    }
+    assert_eq!(map.check().unwrap().len(), 1);
+    assert!(map.stat().is_err());
+    assert!(map.iter().any(|record| record.is_err()));
+    map.release_memory();
+    assert!(map.get(left).is_ok());
 }

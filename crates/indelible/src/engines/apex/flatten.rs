@@ -175,10 +175,15 @@ impl Tree {
             if !is_link(link.0) || subtree.kept.len() == REPLAN_MAX_NODES {
                 return false;
             }
+            let log = group_log(slots, first);
             if !is_routed {
                 // A change that a crash has cut short leaves an intermediate node for one half of its children. The other half is reached on another way.
-                first += 1 << group_log(slots, first);
+                first += 1 << log;
                 continue;
+            }
+            if !inner.has_group(first, log, child) {
+                // It would be locked twice, or kept and retired.
+                return false;
             }
             if child.is_inner() {
                 // SAFETY: the caller is pinned, so the node is not freed before it unpins (apex I5).
@@ -197,8 +202,7 @@ impl Tree {
                 subtree.levels += bytes * depth;
                 let was_empty = subtree.kept.last().is_some_and(|node| node.bytes == 0);
                 if empty_node.is_none() || !was_empty {
-                    let log = group_log(slots, first);
-                    let (low, high) = inner.radix.range_of(first, log, inner.low, inner.high);
+                    let (low, high) = inner.range_of(first, log);
                     subtree.kept.push(KeptNode {
                         low,
                         high: (bytes > 0).then_some(high),
@@ -209,7 +213,7 @@ impl Tree {
                 }
                 subtree.empty_nodes.extend(empty_node);
             }
-            first += 1 << group_log(slots, first);
+            first += 1 << log;
         }
         true
     }

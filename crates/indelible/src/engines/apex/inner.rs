@@ -78,6 +78,23 @@ impl Child {
         self.0 as *mut InnerNode
     }
 
+    /// The lowest and the highest key that are routed to the node; `None` if it has no mirror.
+    ///
+    /// # Safety
+    ///
+    /// The mirror is not freed meanwhile.
+    pub(super) unsafe fn range(self) -> Option<(u64, u64)> {
+        // SAFETY: the tag says what the pointer leads to, and by the contract the node is there; the pointer of a cold child is null.
+        unsafe {
+            if self.is_inner() {
+                let inner = &*self.as_inner();
+                Some((inner.low, inner.high))
+            } else {
+                self.as_data().as_ref().map(|data| (data.low, data.high))
+            }
+        }
+    }
+
     /// Frees the mirror of the node, and not those below it.
     ///
     /// # Safety
@@ -212,27 +229,49 @@ impl InnerNode {
         }
     }
 
-    /// Whether only slots of this child group point to `child`, and those to no other node. `changing` is held.
+    /// The lowest and the highest key that are routed to a child group.
+    pub(super) fn range_of(&self, first: usize, log: u32) -> (u64, u64) {
+        self.radix.range_of(first, log, self.low, self.high)
+    }
+
+    /// Whether `child`, which may be cold, belongs to this child group: its keys are those of the group, and no slot of the group points to another node.
+    /// `changing` is held, and the caller is pinned.
+    ///
+    /// In a sound pool it does. But child groups are read from the durable slots, which something else may have damaged since the child was mirrored. A mirror
+    /// that followed them would lead keys to a node that is not theirs, where whoever goes from node to node would go in circles.
+    pub(super) fn is_in_group(&self, first: usize, log: u32, child: Child) -> bool {
+        // SAFETY: the caller is pinned, so the node is not freed before it unpins (apex I5).
+        let range = unsafe { child.range() };
+        let mut group = self.children(first, 1 << log);
+        range.is_none_or(|range| range == self.range_of(first, log))
+            && group.all(|at_slot| at_slot == child || at_slot.is_cold())
+    }
+
+    /// Whether `child` [belongs](Self::is_in_group) to this child group, and no other slot points to it: otherwise a change that replaces the child would leave
+    /// a pointer to a mirror that is freed. `changing` is held, and the caller is pinned.
     ///
     /// In the mirror all slots that point to one child lie in an aligned group too, with no other child among them. So a larger group is looked at
     /// only as long as what was added to it is cold.
-    pub(super) fn has_only_in(&self, mut first: usize, log: u32, child: Child) -> bool {
-        let child_at = |slot: &AtomicUsize| Child(slot.load(Ordering::Relaxed));
-        let mut size = 1 << log;
-        let mut group = self.slots[first..first + size].iter().map(child_at);
-        if !group.all(|at_slot| at_slot == child || at_slot.is_cold()) {
+    pub(super) fn has_group(&self, mut first: usize, log: u32, child: Child) -> bool {
+        if !self.is_in_group(first, log, child) {
             return false;
         }
-        while size < self.slots.len() {
+        let mut size = 1 << log;
+        while size < self.slots.len() && !child.is_cold() {
             let added = first ^ size;
-            let mut others = self.slots[added..added + size].iter().map(child_at);
-            if let Some(other) = others.find(|other| !other.is_cold()) {
+            if let Some(other) = self.children(added, size).find(|other| !other.is_cold()) {
                 return other != child;
             }
             first = first.min(added);
             size *= 2;
         }
         true
+    }
+
+    /// The children of so many slots.
+    fn children(&self, first: usize, count: usize) -> impl Iterator<Item = Child> {
+        let slots = self.slots[first..first + count].iter();
+        slots.map(|slot| Child(slot.load(Ordering::Relaxed)))
     }
 
     /// Points one slot to `child`. `changing` is held.

@@ -107,9 +107,11 @@ impl Tree {
             return Err(damaged(node.head, "an inner node"));
         }
         let mut child = node.child(first);
+        if !node.is_in_group(first, log, child) {
+            return Err(damaged(node.head, "an inner node"));
+        }
         if child.is_cold() {
-            let range = node.radix.range_of(first, log, node.low, node.high);
-            child = self.mirror(link, range, node.depth + 1)?;
+            child = self.mirror(link, node.range_of(first, log), node.depth + 1)?;
             node.set_one(first, child);
         }
         node.set_one(slot, child);
@@ -408,7 +410,7 @@ impl Tree {
             return 0;
         };
         let log = group_log(slots, first);
-        if !parent.has_only_in(first, log, child) {
+        if !parent.has_group(first, log, child) {
             // Damage since the node was mirrored: a slot that kept the pointer would lead to memory that is freed.
             return 0;
         }

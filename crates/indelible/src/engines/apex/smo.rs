@@ -137,6 +137,14 @@ fn no_child(step: &Step<'_>) -> Error {
     Error::Damaged(format!("inner node {head:#x} has no child for slot {slot}"))
 }
 
+/// The error for a key that leads to a data node in whose range it is not (apex I2).
+fn beyond_its_node(key: u64, data: &DataNode) -> Error {
+    let (at, low, high) = (data.offset(), data.low, data.high);
+    Error::Damaged(format!(
+        "the key {key:#x} leads to the data node at {at:#x}, which is for the keys from {low:#x} to {high:#x}"
+    ))
+}
+
 /// What a structure change has made of a data node.
 #[derive(PartialEq, Eq)]
 pub(super) enum Outcome {
@@ -150,6 +158,8 @@ pub(super) enum Outcome {
 
 impl Tree {
     /// The path to `key`, after mirroring the nodes without a mirror. The caller is pinned.
+    ///
+    /// The key is in the range of the data node, so that whoever goes on behind that range comes to an end.
     pub(super) fn path_to(&self, key: u64) -> Result<Path<'_>> {
         loop {
             let mut steps = Vec::with_capacity(4);
@@ -166,7 +176,10 @@ impl Tree {
             };
             // SAFETY: the caller is pinned (apex I5); the pointer of a cold child is null.
             match unsafe { child.as_data().as_ref() } {
-                Some(data) => return Ok(Path { steps, data }),
+                Some(data) if (data.low..=data.high).contains(&key) => {
+                    return Ok(Path { steps, data });
+                }
+                Some(data) => return Err(beyond_its_node(key, data)),
                 None => self.mirror_toward(key)?,
             }
         }
@@ -267,8 +280,8 @@ impl Tree {
 
     /// Locks the slots of the parent of a frozen data node, and returns the guard, unless the parent is dead, since another change has replaced it (I5).
     ///
-    /// A frozen node stays the child of a parent that is not dead. If it is not, or has other slots too, the pool has been damaged since the node was
-    /// mirrored: an error, before a slot is left with a pointer to a mirror that is freed.
+    /// A frozen node stays the child of a parent that is not dead, and its child group is that of its range. If it is not, the pool has been damaged since
+    /// the node was mirrored: an error, before anything is changed.
     pub(super) fn lock_child_group<'a>(
         &self,
         group: ChildGroup<'a>,
@@ -280,7 +293,7 @@ impl Tree {
             return Ok(None);
         }
         let is_whole =
-            parent.child(group.first) == child && parent.has_only_in(group.first, group.log, child);
+            parent.child(group.first) == child && parent.has_group(group.first, group.log, child);
         if !is_whole {
             return Err(Error::Damaged(format!(
                 "the slots of the data node at {:#x} lead to another one, or others lead to it, too",

@@ -1,7 +1,6 @@
 //! The links to nodes: who leads to an inner node, how it is replaced, and what happens to nodes to which nothing leads any more.
 
 use super::{Step, no_child};
-use crate::Result;
 use crate::engines::apex::build::slots_block_bytes;
 use crate::engines::apex::data::{DataNode, State};
 use crate::engines::apex::divide::ChildGroup;
@@ -9,6 +8,7 @@ use crate::engines::apex::inner::{Child, InnerNode, group_log, group_of};
 use crate::engines::apex::layout::{Link, SMALLEST_BLOCK};
 use crate::engines::apex::{Bug, Tree};
 use crate::pmem::planted::planted;
+use crate::{Error, Result};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
@@ -28,8 +28,9 @@ impl Tree {
         now == std::ptr::from_ref(inner)
     }
 
-    /// Points the child group of a step, or the root, to another node, durably and then in the mirror. The slots above
-    /// are locked.
+    /// Points the child group of a step, or the root, to another node for the same keys, durably and then in the mirror. The slots
+    /// above are locked, and the caller is pinned. `Error::Damaged`, before anything is changed, if the child group is not that of the
+    /// old node.
     pub(in crate::engines::apex) fn relink_inner(
         &self,
         above: Option<&Step<'_>>,
@@ -47,12 +48,18 @@ impl Tree {
         let Some((first, _)) = group_of(slots, step.slot) else {
             return Err(no_child(step));
         };
-        let group = ChildGroup {
-            parent: step.inner,
-            first,
-            log: group_log(slots, first),
-        };
-        self.relink(group, link, child);
+        let (parent, log) = (step.inner, group_log(slots, first));
+        // SAFETY: the caller is pinned (apex I5), or has built the node.
+        let range = unsafe { child.range() };
+        let is_whole = parent.has_group(first, log, parent.child(step.slot))
+            && range.is_none_or(|range| range == parent.range_of(first, log));
+        if !is_whole {
+            return Err(Error::Damaged(format!(
+                "the slots of inner node {:#x} lead to another child than before, or others lead to it, too",
+                parent.head
+            )));
+        }
+        self.relink(ChildGroup { parent, first, log }, link, child);
         Ok(())
     }
 
