@@ -90,7 +90,10 @@ impl Tree {
                 }
                 WriteOutcome::NoFreeSlot => was_changed = self.make_space(key, was_changed)?,
                 WriteOutcome::Cold => self.mirror_toward(key)?,
-                WriteOutcome::Frozen => wait.step(),
+                WriteOutcome::Frozen => {
+                    self.refuse_dead_node(key)?;
+                    wait.step();
+                }
                 WriteOutcome::NotPinned => {}
             }
             let write = Write {
@@ -100,6 +103,24 @@ impl Tree {
                 is_pinned: true,
             };
             outcome = dispatch(self.simd, write);
+        }
+    }
+
+    /// `Error::Damaged` if a data node leads to `key` that another one has replaced, which a write would wait for for ever. The mirrors lead to the other one
+    /// before a node is dead, so that nobody comes to a dead node twice. The caller is pinned.
+    fn refuse_dead_node(&self, key: u64) -> Result<()> {
+        let is_same = |data: &DataNode| {
+            self.data_for(key)
+                .is_some_and(|now| std::ptr::eq(now, data))
+        };
+        match self.data_for(key) {
+            Some(data) if data.state() == State::Dead && is_same(data) => {
+                let at = data.offset();
+                let problem =
+                    format!("the key {key:#x} leads to data node {at:#x}, which was replaced");
+                Err(Error::Damaged(problem))
+            }
+            _ => Ok(()),
         }
     }
 
