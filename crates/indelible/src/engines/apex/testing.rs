@@ -127,11 +127,6 @@ impl Suite for Testing {
         LIST
     }
 
-    /// Not yet: a writer may wait for ever for a node that is frozen.
-    fn ends_when_damaged_in_use(&self) -> bool {
-        false
-    }
-
     fn themes(&self, threads: usize) -> u64 {
         if threads < 2 { THEMES } else { THEMES_TOGETHER }
     }
