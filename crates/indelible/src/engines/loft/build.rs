@@ -282,7 +282,7 @@ impl Index {
         match block {
             Ok(block) => {
                 let children = children.iter().map(|child| AtomicUsize::new(child.0));
-                let inner = Box::into_raw(Box::new(Inner::new(block, children.collect())));
+                let inner = Box::into_raw(Box::new(Inner::new(block, children.collect(), 0)));
                 // SAFETY: it has just been made.
                 let word = unsafe { (*inner).word() };
                 Ok((Child::inner(inner), word))

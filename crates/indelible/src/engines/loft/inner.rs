@@ -19,6 +19,9 @@ pub(super) struct Inner {
     pub(super) low: u64,
     pub(super) high: u64,
     pub(super) block: Block,
+    /// Inner nodes above this one, and moves to it, if it was opened. One that this process has built has nothing beneath it that is still to be opened, and
+    /// says 0.
+    pub(super) level: u32,
 }
 
 /// Whether threads may still copy records to a node from the node that it replaces.
@@ -67,8 +70,8 @@ unsafe impl Send for Inner {}
 unsafe impl Sync for Inner {}
 
 impl Inner {
-    /// The node in `block`, whose header is valid, with these children.
-    pub(super) fn new(block: Block, children: Box<[AtomicUsize]>) -> Self {
+    /// The node in `block`, whose header is valid, with these children, below so many others.
+    pub(super) fn new(block: Block, children: Box<[AtomicUsize]>, level: u32) -> Self {
         let header = block.inner_header();
         let mark = header.mark.load();
         Self {
@@ -81,6 +84,7 @@ impl Inner {
             low: header.low.load(),
             high: header.high.load(),
             block,
+            level,
         }
     }
 

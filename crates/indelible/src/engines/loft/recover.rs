@@ -32,6 +32,18 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 /// Where a node hangs: the word, and what mirrors it, if that is a place in the tree that operations reach.
 type Hanging<'a> = (&'a Cell, Option<&'a AtomicUsize>);
 
+/// Inner nodes above a node, and moves to it, at most, in a map that has been made since there are [`LARGE_NODES`](super::options::LARGE_NODES). All of them together cannot be many, since
+/// the way down divides the domain again and again. A range of 2^b keys is divided by an inner node; above or below its parts there may be another one, whose
+/// parts have 16 times as many keys together, and so on: `b / 4 + 2` nodes, until nothing of the range is left beside the parts. One of the parts of any of these
+/// has at most 2^(b - 4) keys. That makes, below a root whose parts have 2^61 keys, 153 nodes. A compaction that divides a node beside the parts may make one
+/// more each time, for it does not look where the node lies; and moves that a crash has interrupted add some.
+///
+/// Whatever visits the whole tree does so by recursion. This many levels take a small part of a thread's stack.
+pub(super) const MOST_NESTED: u32 = 512;
+
+/// As [`MOST_NESTED`], in older maps: there keys that ascend made a chain, one node for each 600 records. So many levels fit into the stack of a thread.
+pub(super) const MOST_NESTED_BEFORE: u32 = 2048;
+
 fn damaged<T>(at: Offset, what: &str) -> Result<T> {
     Err(Error::Damaged(format!("the node at {at:#x} {what}")))
 }
@@ -53,7 +65,10 @@ impl Index {
         let word = cell.load_acquire();
         let child = match range {
             _ if word == NO_CHILD && parent.is_some() => Child::EMPTY,
-            Some(range) => self.open_tree(word, (cell, Some(known)), range)?,
+            Some(range) => {
+                let level = parent.map_or(0, |(inner, _)| inner.level + 1);
+                self.open_tree(word, (cell, Some(known)), range, level)?
+            }
             None => {
                 return Err(Error::Damaged(format!(
                     "the child word {word:#x} where no keys are"
@@ -73,8 +88,14 @@ impl Index {
 
     /// Opens what `word`, which the place's cell holds, leads to, and finishes its move if it has one. Where there is no space for that, and the place has
     /// a child in DRAM that operations will find, the move is left to them.
-    fn open_tree(&self, word: u64, place: Hanging<'_>, range: (u64, u64)) -> Result<Child> {
-        let child = self.open_one(word, range)?;
+    fn open_tree(
+        &self,
+        word: u64,
+        place: Hanging<'_>,
+        range: (u64, u64),
+        level: u32,
+    ) -> Result<Child> {
+        let child = self.open_one(word, range, level)?;
         // SAFETY: it has just been made.
         let moved_to = match unsafe { child.kin() } {
             Kin::Node(node) => node.block.data_header().moved_to.load_acquire(),
@@ -84,7 +105,7 @@ impl Index {
         if moved_to == NO_LINK || moved_to == HALTED {
             return self.open_frozen(child, range);
         }
-        let finished = self.open_moved(child, moved_to, place, range);
+        let finished = self.open_moved(child, moved_to, place, (range, level));
         if finished.is_err() {
             // SAFETY: nobody else has seen it.
             unsafe { self.give_up(child) };
@@ -141,10 +162,11 @@ impl Index {
         source: Child,
         moved_to: u64,
         place: Hanging<'_>,
-        range: (u64, u64),
+        (range, level): ((u64, u64), u32),
     ) -> Result<Child> {
         self.open_all_below(source)?;
-        let target = self.open_tree(moved_to, (cell_of_move(source), None), range)?;
+        // A target may be the source of a move in its turn, and so on: each is a level of its own.
+        let target = self.open_tree(moved_to, (cell_of_move(source), None), range, level + 1)?;
         let finished = self.finish_opened(source, target, place, range);
         if finished.is_err() {
             // SAFETY: nobody else has seen it.
@@ -271,7 +293,9 @@ impl Index {
                 _ if inner.child(index) != Child::UNTOUCHED => inner.child(index),
                 _ if word == NO_CHILD => Child::EMPTY,
                 // Whoever asks copies the records of this subtree, and has to find them in one place.
-                Some(range) => self.open_tree(word, (inner.cell(index), None), range)?,
+                Some(range) => {
+                    self.open_tree(word, (inner.cell(index), None), range, inner.level + 1)?
+                }
                 None => return damaged(inner.block.offset, "has a child where no keys are"),
             };
             inner.children[index].store(below.0, Ordering::Release);
@@ -326,17 +350,25 @@ impl Index {
         Ok(self.block_at(offset, bytes))
     }
 
-    /// Opens what a child word leads to, without its successor.
-    fn open_one(&self, word: u64, range: (u64, u64)) -> Result<Child> {
+    /// Opens what a child word leads to, without its successor. Not inlined, since the callers call themselves, and would take more of the stack.
+    #[inline(never)]
+    fn open_one(&self, word: u64, range: (u64, u64), level: u32) -> Result<Child> {
         let offset = Offset::from_word(word & !IS_INNER);
+        let most = match self.has_pieces {
+            true => MOST_NESTED,
+            false => MOST_NESTED_BEFORE,
+        };
+        if level > most {
+            return damaged(offset, "lies below more nodes than a map has");
+        }
         let block = self.claim(offset)?;
         match word & IS_INNER != 0 {
-            true => self.open_inner(block, range),
+            true => self.open_inner(block, range, level),
             false => self.open_node(block, range),
         }
     }
 
-    fn open_inner(&self, block: Block, range: (u64, u64)) -> Result<Child> {
+    fn open_inner(&self, block: Block, range: (u64, u64), level: u32) -> Result<Child> {
         let header = block.inner_header();
         let mark = header.mark.load();
         let (shift, log_parts) = ((mark >> 8 & 0xff) as u32, (mark & 0xff) as u32);
@@ -353,7 +385,7 @@ impl Index {
             return damaged(block.offset, "is no inner node for its keys");
         }
         let children = (0..(1 << log_parts) + 2).map(|_| AtomicUsize::new(Child::UNTOUCHED.0));
-        let inner = Inner::new(block, children.collect());
+        let inner = Inner::new(block, children.collect(), level);
         // No key leads to a child without keys, so nobody would ever touch it, and a compaction leaves alone what has not been touched.
         for index in (0..inner.children.len()).filter(|&index| inner.range(index).is_none()) {
             if inner.cell(index).load_acquire() != NO_CHILD {

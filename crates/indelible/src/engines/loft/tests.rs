@@ -1,14 +1,19 @@
 //! What the tests that all engines share do not reach.
 
 use super::layout::{
-    DATA_MARK, DataHeader, HALTED, HAS_PIECES, LINE, STATE_SHIFT, bare, first_slot_line, state,
+    DATA_MARK, DataHeader, HALTED, HAS_PIECES, INNER_MARK, IS_INNER, LINE, NO_CHILD,
+    NO_LINK, SMALLEST_BLOCK, STATE_SHIFT, bare, first_slot_line, state,
 };
 use super::node::Child;
+use super::options::LARGE_NODES;
+use super::recover::{MOST_NESTED, MOST_NESTED_BEFORE};
 use super::search::End;
 use super::{Index, LoftOptions};
 use crate::concurrency::epochs;
+use crate::engines::damage::Words;
 use crate::engines::{Decision, Engine, EngineOptions, Place};
 use crate::host::AnyMap;
+use crate::pool::EXTENT_BYTES;
 use crate::{Error, FactValue, Kind, Map, MapOptions, Pool, Result};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -763,4 +768,88 @@ fn a_root_behind_free_extents_does_not_keep_the_pool_long() {
     let free = pool.stat().free_extents;
     assert!(free <= 1, "{free} free extents");
     assert_holds(&map, &model);
+}
+
+/// How nodes hang together in [`with_nested_nodes`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Nested {
+    /// Each is the only child of the one before.
+    Children,
+    /// Each is the target of a move of the one before.
+    Targets,
+}
+
+/// A map whose root has so many inner nodes beneath its first part, each for the same keys as the one before.
+fn with_nested_nodes(
+    path: &Path,
+    nested: Nested,
+    levels: u32,
+    format: u32,
+) -> (Pool, Map<u64, u64>) {
+    let pool = Pool::create(path).unwrap();
+    drop(pool.map_with::<u64, u64>("m", Kind::Loft).unwrap());
+    pool.close().unwrap();
+    let file = Words::open(path);
+    let root = file.get(file.first_root()) & !IS_INNER;
+    // Behind the eight roots, the number of records and its generation.
+    let format_at = file.first_root() + 80;
+    assert_eq!(file.get(format_at), LARGE_NODES.into());
+    file.set(format_at, format.into());
+    let extent = root / EXTENT_BYTES * EXTENT_BYTES;
+    let blocks = (extent..extent + EXTENT_BYTES).step_by(SMALLEST_BLOCK as usize);
+    let nodes: Vec<u64> = blocks
+        .filter(|&block| block != root)
+        .take(levels as usize)
+        .collect();
+    assert_eq!(nodes.len(), levels as usize);
+    file.set(root + LINE, nodes[0] | IS_INNER);
+    for (at, next) in (0..).zip(&nodes) {
+        let below = nodes.get(at + 1).map(|below| below | IS_INNER);
+        let (child, target) = match nested {
+            Nested::Children => (below.unwrap_or(NO_CHILD), NO_LINK),
+            Nested::Targets => (NO_CHILD, below.unwrap_or(NO_LINK)),
+        };
+        // One part, which has all keys that the root has for its first one.
+        let mark = INNER_MARK | u64::from(STATE_SHIFT) << 8;
+        let words = [mark, 0, 0, (1 << STATE_SHIFT) - 1, target, 1, 1, 1];
+        let words = words.into_iter().chain([child, NO_CHILD, NO_CHILD]);
+        for (number, word) in (0..).zip(words) {
+            file.set(next + number * 8, word);
+        }
+    }
+    let pool = Pool::open(path).unwrap();
+    let map = pool.open_map("m").unwrap();
+    (pool, map)
+}
+
+/// Thousands of levels overflowed the stack when the map was checked or dropped.
+#[test]
+fn more_levels_than_a_map_has_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.pool");
+    let formats = [
+        (LARGE_NODES, MOST_NESTED),
+        (LARGE_NODES - 1, MOST_NESTED_BEFORE),
+    ];
+    for (nested, (format, most)) in [Nested::Children, Nested::Targets]
+        .into_iter()
+        .flat_map(|nested| formats.map(|format| (nested, format)))
+    {
+        for levels in [most, most + 1, 8_000] {
+            let (pool, map) = with_nested_nodes(&path, nested, levels, format);
+            for _ in 0..2 {
+                match map.get(5) {
+                    Ok(None) => assert_eq!(levels, most, "{nested:?}"),
+                    Err(Error::Damaged(what)) => {
+                        assert!(levels > most && what.contains("below"), "{what}");
+                    }
+                    other => panic!("{nested:?}, {levels} levels: {other:?}"),
+                }
+            }
+            let _ = (map.check(), map.stat());
+            drop(map);
+            let _ = (pool.shrink(), pool.close());
+            std::fs::remove_file(&path).unwrap();
+        }
+    }
 }
