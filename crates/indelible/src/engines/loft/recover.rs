@@ -151,9 +151,18 @@ impl Index {
         (plan.stores, plan.on_heap) = (true, true);
         let records = self.records_of(node);
         let built = records.and_then(|records| self.build(range, &records, &plan));
-        // SAFETY: nobody else has seen it.
-        unsafe { self.free_tree(child) };
-        Ok(built?.keep().0)
+        match built {
+            Ok(built) => {
+                // SAFETY: nobody else has seen it.
+                unsafe { self.free_tree(child) };
+                Ok(built.keep().0)
+            }
+            Err(error) => {
+                // SAFETY: as above.
+                unsafe { self.give_up(child) };
+                Err(error)
+            }
+        }
     }
 
     /// Opens the target of a subtree that links to one, and finishes the move.
@@ -362,10 +371,16 @@ impl Index {
             return damaged(offset, "lies below more nodes than a map has");
         }
         let block = self.claim(offset)?;
-        match word & IS_INNER != 0 {
+        let bytes = block.bytes;
+        let opened = match word & IS_INNER != 0 {
             true => self.open_inner(block, range, level),
             false => self.open_node(block, range),
+        };
+        if opened.is_err() {
+            // Otherwise the next try would find it claimed, and not say what is wrong.
+            self.blocks.unclaim(offset, bytes);
         }
+        opened
     }
 
     fn open_inner(&self, block: Block, range: (u64, u64), level: u32) -> Result<Child> {
@@ -421,14 +436,23 @@ impl Index {
         let Some(node) = Node::new(block, 0) else {
             return damaged(offset, "has a model that leads beyond it");
         };
-        self.open_slots(&node, node.slots())?;
-        for group in 0..node.groups.len() {
-            self.open_buckets(&node, group)?;
+        let opened = self.open_all_slots(&node);
+        if opened.is_err() {
+            for bucket in node.all_buckets() {
+                self.blocks.unclaim(bucket.block.offset, bucket.block.bytes);
+            }
         }
+        opened?;
         if self.looks_at_slots(&node) && !self.is_read_only() {
             self.pm.named("loft.thaw").fence();
         }
         Ok(Child::node(Box::into_raw(Box::new(node))))
+    }
+
+    /// Opens the slots of a node, and its buckets.
+    fn open_all_slots(&self, node: &Node) -> Result<()> {
+        self.open_slots(node, node.slots())?;
+        (0..node.groups.len()).try_for_each(|group| self.open_buckets(node, group))
     }
 
     fn open_buckets(&self, node: &Node, group: usize) -> Result<()> {
@@ -438,6 +462,7 @@ impl Index {
             let block = self.claim(Offset::from_word(word))?;
             let header = block.bucket_header();
             if header.mark.load() != BUCKET_MARK | block.bytes {
+                self.blocks.unclaim(block.offset, block.bytes);
                 return damaged(block.offset, "is no bucket");
             }
             word = header.next.load_acquire();

@@ -1,7 +1,7 @@
 //! What the tests that all engines share do not reach.
 
 use super::layout::{
-    DATA_MARK, DataHeader, HALTED, HAS_PIECES, INNER_MARK, IS_INNER, LINE, NO_CHILD,
+    BUCKET_MARK, DATA_MARK, DataHeader, HALTED, HAS_PIECES, INNER_MARK, IS_INNER, LINE, NO_CHILD,
     NO_LINK, SMALLEST_BLOCK, STATE_SHIFT, bare, first_slot_line, state,
 };
 use super::node::Child;
@@ -851,5 +851,54 @@ fn more_levels_than_a_map_has_are_refused() {
             let _ = (pool.shrink(), pool.close());
             std::fs::remove_file(&path).unwrap();
         }
+    }
+}
+
+/// What has been claimed for a node that is refused is given back: otherwise the next touch says that its block is reached twice.
+#[test]
+fn a_damaged_node_is_named_in_the_same_way_again_and_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.pool");
+    let marks = [INNER_MARK, DATA_MARK, BUCKET_MARK].map(|mark| mark >> 32);
+    for mark in marks {
+        let pool = Pool::create(&path).unwrap();
+        let map = pool.map_with::<u64, u64>("m", Kind::Loft).unwrap();
+        // Keys that no line fits: there are nodes of all kinds.
+        for i in 0..20_000 {
+            map.insert(mix(i) >> (mix(i) % 50), i).unwrap();
+        }
+        drop(map);
+        pool.close().unwrap();
+        let mut bytes = std::fs::read(&path).unwrap();
+        let root = Words::open(&path);
+        let root = root.get(root.first_root()) & !IS_INNER;
+        let is_node = |&at: &usize| at as u64 != root && word(&bytes, at) >> 32 == mark;
+        let nodes: Vec<usize> = (0..bytes.len())
+            .step_by(SMALLEST_BLOCK as usize)
+            .filter(is_node)
+            .collect();
+        assert!(nodes.len() > 3, "{mark:#x}: {}", nodes.len());
+        for &at in &nodes {
+            bytes[at] ^= 0x80;
+        }
+        std::fs::write(&path, &bytes).unwrap();
+        let pool = Pool::open(&path).unwrap();
+        let map = pool.open_map::<u64, u64>("m").unwrap();
+        let tell = || {
+            (0..20_000)
+                .filter_map(|i| map.get(mix(i) >> (mix(i) % 50)).err())
+                .map(|error| error.to_string())
+                .collect::<std::collections::BTreeSet<_>>()
+        };
+        let first = tell();
+        assert!(!first.is_empty());
+        assert!(
+            first.iter().all(|told| !told.contains("reached twice")),
+            "{first:?}"
+        );
+        assert_eq!(tell(), first);
+        drop(map);
+        let _ = pool.close();
+        std::fs::remove_file(&path).unwrap();
     }
 }
