@@ -186,6 +186,9 @@ impl Encoding {
     fn key_of_cells(&self, cells: &[&[u8]]) -> Result<Vec<u8>> {
         let mut key = KeyBuffer::new();
         match (self, cells) {
+            (Self::Tuple(_), [cell]) => self
+                .add_cell(cell, &mut key, Place::End)
+                .context("it is a tuple in one column; where each field has a column, name each with a --key of its own")?,
             (_, [cell]) => self.add_cell(cell, &mut key, Place::End)?,
             (Self::Tuple(fields), _) if fields.len() == cells.len() => {
                 let places = places(fields.len(), Place::End);
@@ -257,6 +260,12 @@ impl Encoding {
             (_, Value::String(text)) => self.add_text(text, form, key, place)?,
             (Self::Text | Self::Bytes | Self::Array(_), Value::Number(_) | Value::Bool(_)) => {
                 bail!("{json} is no text, which is in double quotes")
+            }
+            (Self::Tuple(fields), _) => {
+                bail!(
+                    "{json} is no JSON array of {} fields, as a key is that is a tuple",
+                    fields.len()
+                )
             }
             _ => bail!("{json} is not what the key has there"),
         }

@@ -323,7 +323,13 @@ impl Load {
         let value = self.value.as_ref().map(|name| column(&header, name));
         let mut key = Vec::new();
         for name in &self.key {
-            key.push(column(&header, name)?);
+            let found = column(&header, name);
+            key.push(match name.contains(',') {
+                true => found.context(
+                    "a --key is one column: name each field of a tuple with a --key of its own",
+                )?,
+                false => found?,
+            });
         }
         if key.is_empty() {
             key.push(0);

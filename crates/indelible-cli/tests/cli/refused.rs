@@ -200,3 +200,19 @@ fn options_that_a_load_would_not_look_at_are_refused() {
         std::fs::remove_file(cli.path("t.pool")).unwrap();
     }
 }
+
+#[test]
+fn a_key_that_is_a_tuple_and_in_one_column_is_told_how_to_name_several() {
+    let cli = Cli::in_memory();
+    cli.write("t.csv", b"id,name,v\n1,a,x\n");
+    let load = "load t.pool m t.csv --key-type (u32,String) --value-type String --value v";
+    for (key, says) in [
+        ("id", "1 is no JSON array of 2 fields"),
+        ("id,name", "there is no column \"id,name\""),
+    ] {
+        let said = cli.fails(&format!("{load} --key {key}"));
+        assert!(said.contains(says), "{said}");
+        assert!(said.contains("with a --key of its own"), "{said}");
+    }
+    cli.ok(&format!("{load} --key id --key name"));
+}

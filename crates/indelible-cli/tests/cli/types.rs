@@ -68,7 +68,7 @@ fn typed_maps_are_created_and_loaded_from_tables() {
     for (line, why) in [
         (
             "load t.pool prices t.csv --key shop --value price",
-            "line 2: the key: 7 is not",
+            "7 is no JSON array of 2 fields",
         ),
         (
             "load t.pool prices t.csv --key 1 --key 2 --key 3",
