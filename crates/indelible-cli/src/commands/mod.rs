@@ -112,12 +112,12 @@ impl PoolArguments {
     fn change_durability(&self, name: &str, is_new: bool) -> Result<()> {
         let error = match self.options().open(&self.pool) {
             Ok(pool) => return Ok(pool.close()?),
-            Err(error) => error,
+            Err(error) => self.explained(error),
         };
         let path = self.pool.display();
         if !is_new {
             let kept = format!("{name:?} is as asked for, but {path} keeps its durability");
-            return Err(anyhow::Error::from(error).context(kept));
+            return Err(error.context(kept));
         }
         let remove = || {
             let pool = Pool::open(&self.pool)?;
@@ -127,7 +127,24 @@ impl PoolArguments {
         if let Err(again) = remove() {
             note(format_args!("{name:?} is left behind in {path}: {again}"));
         }
-        Err(error.into())
+        Err(error)
+    }
+
+    /// An error of opening or creating the pool. The library names durabilities as programs do.
+    fn explained(&self, error: Error) -> anyhow::Error {
+        let is_elsewhere = matches!(error, Error::NoPowerLossSafety(_));
+        let error = anyhow::Error::from(error);
+        if !is_elsewhere {
+            return error;
+        }
+        let path = self.pool.display();
+        let asked = self.durability.map_or_else(
+            || "the durability that it has".into(),
+            |durability| format!("--durability {}", durability_text(durability)),
+        );
+        error.context(format!(
+            "{path} cannot be used with {asked}, and can with --durability process"
+        ))
     }
 
     /// As the command line says.
@@ -154,7 +171,7 @@ impl PoolArguments {
         };
         match open() {
             Err(error) if failed(&error, ErrorKind::NotFound) => {}
-            result => return Ok((result?, false)),
+            result => return Ok((result.map_err(|error| self.explained(error))?, false)),
         }
         match self.options().create(&self.pool) {
             // Somebody else was faster.
@@ -163,7 +180,7 @@ impl PoolArguments {
                 Err(again) if failed(&again, ErrorKind::NotFound) => Err(error.into()),
                 result => Ok((result?, false)),
             },
-            result => Ok((result?, true)),
+            result => Ok((result.map_err(|error| self.explained(error))?, true)),
         }
     }
 }

@@ -202,6 +202,17 @@ fn options_that_a_load_would_not_look_at_are_refused() {
 }
 
 #[test]
+fn a_pool_in_memory_that_is_to_survive_power_loss_names_the_durability_that_it_can_have() {
+    let cli = Cli::in_memory();
+    let created = cli.run("create t.pool m --durability power-loss");
+    // Where the directory is on a disk, the pool can have it.
+    if !created.status.success() {
+        let said = String::from_utf8(created.stderr).unwrap();
+        assert!(said.contains("with --durability process"), "{said}");
+    }
+}
+
+#[test]
 fn a_key_that_is_a_tuple_and_in_one_column_is_told_how_to_name_several() {
     let cli = Cli::in_memory();
     cli.write("t.csv", b"id,name,v\n1,a,x\n");
