@@ -27,7 +27,7 @@ pub struct Load {
     pool: PoolArguments,
     /// Name of the map or of the spatial index, which is created if it is not there. A map that is there knows its types.
     map: String,
-    /// The file; `/dev/stdin` is what another program prints, but for SOSD files.
+    /// The file; `-` or `/dev/stdin` is what another program prints, but for SOSD files.
     file: PathBuf,
     /// CSV; SOSD's binary format: a count, then that many keys, u64 or u32 little-endian each; GeoJSON, for spatial indexes; or lines, each
     /// of them a key of a map of byte strings. Default: GeoJSON if the file's name ends with .geojson, otherwise CSV.
@@ -127,8 +127,12 @@ struct Table {
 
 impl Load {
     /// Runs the command.
-    pub fn run(self, output: &Output) -> Result<bool> {
+    pub fn run(mut self, output: &Output) -> Result<bool> {
         let start = Instant::now();
+        // A file that is called so is `./-`.
+        if self.file.as_os_str() == "-" {
+            self.file = "/dev/stdin".into();
+        }
         self.expect_useful_options()?;
         if self.is_spatial() {
             return self.load_shapes(output);

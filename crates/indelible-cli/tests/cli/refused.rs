@@ -227,3 +227,18 @@ fn a_key_that_is_a_tuple_and_in_one_column_is_told_how_to_name_several() {
     }
     cli.ok(&format!("{load} --key id --key name"));
 }
+
+#[test]
+fn a_hyphen_is_what_another_program_prints() {
+    let cli = Cli::in_memory();
+    cli.write("t.csv", b"key,value\n7,8\n");
+    let loaded = std::process::Command::new(env!("CARGO_BIN_EXE_indelible"))
+        .arg("load")
+        .arg(cli.path("t.pool"))
+        .args(["m", "-", "--value", "value"])
+        .stdin(std::fs::File::open(cli.path("t.csv")).unwrap())
+        .output()
+        .unwrap();
+    assert!(loaded.status.success(), "{loaded:?}");
+    assert_eq!(cli.ok("get t.pool m 7"), "8\n");
+}
