@@ -15,14 +15,18 @@ const LONGEST_WAIT: Duration = if cfg!(test) {
     Duration::from_secs(5)
 };
 
+/// What of the time between two looks at the clock counts, at most. If it was more, the process was stopped meanwhile, by a signal or a debugger, and with it the
+/// thread that it waits for.
+const LONGEST_STRETCH: Duration = Duration::from_millis(LONGEST_WAIT.as_millis() as u64 / 10);
+
 /// Steps of waiting between two looks at the clock.
 const STEPS_BETWEEN_LOOKS: u32 = 1024;
 
 thread_local! {
     /// The closures that this thread is in.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
-    /// When the wait began that this thread is in, if it is within a closure.
-    static BEGUN: Cell<Option<Instant>> = const { Cell::new(None) };
+    /// Of the wait that this thread is in, if it is within a closure: the last look at the clock, and how long it has been waiting then.
+    static WAITED: Cell<Option<(Instant, Duration)>> = const { Cell::new(None) };
 }
 
 /// Runs a user's closure that decides about a record.
@@ -58,18 +62,27 @@ pub(super) fn after_step(steps: u32) {
 #[cold]
 fn look_at_clock(is_first: bool) {
     let now = Instant::now();
-    match BEGUN.get().filter(|_| !is_first) {
-        None => BEGUN.set(Some(now)),
-        Some(begun) => assert!(
-            now.duration_since(begun) < LONGEST_WAIT,
-            "a closure that decides about a record, such as that of `update_with`, has used the pool, and has waited for {LONGEST_WAIT:?}, most likely for a \
-             lock that its own thread holds"
-        ),
-    }
+    let before = WAITED.get().filter(|_| !is_first);
+    let waited = before.map_or(Duration::ZERO, |(last, waited)| {
+        waited + now.duration_since(last).min(LONGEST_STRETCH)
+    });
+    WAITED.set(Some((now, waited)));
+    assert!(
+        waited < LONGEST_WAIT,
+        "a closure that decides about a record, such as that of `update_with`, has used the pool, and has waited for {LONGEST_WAIT:?}, most likely for a \
+         lock that its own thread holds"
+    );
+}
+
+/// What a test does instead of stopping the process: this thread has not looked at the clock for so long.
+#[cfg(all(test, not(loom)))]
+fn stop_for(stopped: Duration) {
+    WAITED.set(WAITED.get().map(|(last, waited)| (last - stopped, waited)));
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use super::{LONGEST_WAIT, STEPS_BETWEEN_LOOKS, after_step, deciding, stop_for};
     use crate::{Kind, Pool};
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -102,6 +115,17 @@ mod tests {
             );
             assert_eq!(map.get(1).unwrap(), Some(11));
         }
+    }
+
+    #[test]
+    fn a_process_that_was_stopped_has_not_waited() {
+        deciding(|| {
+            after_step(STEPS_BETWEEN_LOOKS);
+            for look in 2..6 {
+                stop_for(10 * LONGEST_WAIT);
+                after_step(look * STEPS_BETWEEN_LOOKS);
+            }
+        });
     }
 
     #[test]
