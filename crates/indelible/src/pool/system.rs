@@ -392,6 +392,8 @@ pub(super) mod faults {
     pub(in crate::pool) struct Plan {
         calls: AtomicU64,
         failing: u64,
+        /// How many calls fail, from that one on.
+        failures: u64,
         errno: Errno,
         /// What is done before the first write to a file after the call that has failed.
         meanwhile: Mutex<Option<Meanwhile>>,
@@ -409,7 +411,7 @@ pub(super) mod faults {
                 return Ok(());
             };
             let call = plan.calls.fetch_add(1, Ordering::Relaxed) + 1;
-            if call == plan.failing {
+            if call >= plan.failing && call - plan.failing < plan.failures {
                 return Err(plan.errno);
             }
             Ok(())
@@ -469,7 +471,17 @@ pub(super) mod faults {
         errno: Errno,
         work: impl FnOnce() -> T,
     ) -> (T, bool) {
-        run(failing, errno, None, work)
+        run((failing, 1), errno, None, work)
+    }
+
+    /// [`at`], and so many calls fail, one after the other.
+    pub(in crate::pool) fn from<T>(
+        failing: u64,
+        failures: u64,
+        errno: Errno,
+        work: impl FnOnce() -> T,
+    ) -> (T, bool) {
+        run((failing, failures), errno, None, work)
     }
 
     /// [`at`], and before the first write to a file after that call something else is done, as if by another thread.
@@ -479,13 +491,13 @@ pub(super) mod faults {
         meanwhile: impl FnOnce() + Send + 'static,
         work: impl FnOnce() -> T,
     ) -> (T, bool) {
-        run(failing, errno, Some(Box::new(meanwhile)), work)
+        run((failing, 1), errno, Some(Box::new(meanwhile)), work)
     }
 
     /// How many calls the work does.
     pub(in crate::pool) fn calls_of<T>(work: impl FnOnce() -> T) -> (T, u64) {
         let mut calls = 0;
-        let (result, _) = run(u64::MAX, Errno::IO, None, || {
+        let (result, _) = run((u64::MAX, 1), Errno::IO, None, || {
             let result = work();
             PLAN.with_borrow(|plan| {
                 calls = plan
@@ -498,7 +510,7 @@ pub(super) mod faults {
     }
 
     fn run<T>(
-        failing: u64,
+        (failing, failures): (u64, u64),
         errno: Errno,
         meanwhile: Option<Meanwhile>,
         work: impl FnOnce() -> T,
@@ -506,6 +518,7 @@ pub(super) mod faults {
         let plan = Arc::new(Plan {
             calls: AtomicU64::new(0),
             failing,
+            failures,
             errno,
             meanwhile: Mutex::new(meanwhile),
         });

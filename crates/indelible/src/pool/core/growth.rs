@@ -207,10 +207,14 @@ impl PoolCore {
     /// Makes sure that the superblock may be written without waiting for the first copy, as it is when a pool in the page cache grows: no write waits for the
     /// disk there, and what such a pool has after a power cut while it was open is refused anyway. Both copies may be torn then. But the second copy that was written when
     /// the pool was opened may not be on the disk yet, which has that of a pool that was closed in its place: with the first one torn, that would count. So
-    /// before a pool grows first, once, that copy gets to the disk.
+    /// before a pool grows first, once, that copy gets to the disk. If a sync has failed, only the note of that can have got it there: a further sync takes what an
+    /// earlier one has lost for synced.
     fn expect_open_in_both(&self, growth: &mut Growth) -> Result<()> {
         if self.promise().is_page_cached() && !growth.is_open_in_both {
             self.mapping.sync_superblock()?;
+            if !lock(&self.extents).is_noted_unsynced {
+                self.mapping.expect_synced()?;
+            }
             growth.is_open_in_both = true;
         }
         Ok(())

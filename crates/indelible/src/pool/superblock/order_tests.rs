@@ -3,7 +3,7 @@
 use super::*;
 use crate::pool::layout::SUPERBLOCK_BYTES;
 use crate::pool::system::Call;
-use crate::pool::system::faults::{at, telling};
+use crate::pool::system::faults::{at, from, telling};
 use crate::{Durability, Kind, Pool, PoolOptions};
 use rustix::io::Errno;
 use std::cell::RefCell;
@@ -191,4 +191,21 @@ fn whichever_sync_of_a_pool_without_a_log_fails_the_next_open_knows() {
         }
     }
     assert!(failed > 1, "{failed}");
+}
+
+/// The note of a failed sync may fail to get to the disk, too, and with it the only copy there that says that the pool was closed before. No later sync brings it there.
+#[test]
+fn a_pool_whose_failed_sync_could_not_be_noted_does_not_grow_before_it_is() {
+    let (_directory, path) = place();
+    let pool = options(Durability::Process).create(&path).unwrap();
+    insert(&pool, "m");
+    pool.close().unwrap();
+    let pool = options(Durability::Process).open(&path).unwrap();
+    let slot = pool.find("m").unwrap();
+    let space = pool.core().space(slot, EXTENT_BYTES as u32).unwrap();
+    assert!(from(1, 2, Errno::IO, || pool.sync()).0.is_err());
+    assert!(matches!(space.alloc(), Err(Error::Io { .. })));
+    // That has noted it.
+    space.alloc().unwrap();
+    assert!(pool.close().is_err());
 }
