@@ -392,7 +392,7 @@ impl BytesMap {
     ///
     /// `change` may be called more than once, each time with the value of that moment; the last call counts. While it runs, this thread holds a lock
     /// that other operations on the key wait for: keep it short. It must not use any map of the pool, which may wait for the lock that this thread
-    /// holds: a wait of five seconds panics. If it panics, nothing is changed.
+    /// holds: a wait of five seconds within `change`, for any map, panics. If it panics, nothing is changed.
     ///
     /// # Errors
     ///

@@ -287,7 +287,7 @@ impl<K: Key, V: Value> Map<K, V> {
     ///
     /// `change` may be called more than once, each time with the value of that moment; the last call counts. While it runs, this thread holds a lock
     /// that other operations on the key wait for: keep it short. It must not use any map of the pool, which may wait for the lock that this thread
-    /// holds: a wait of five seconds panics. If it panics, nothing is changed.
+    /// holds: a wait of five seconds within `change`, for any map, panics. If it panics, nothing is changed.
     ///
     /// A value that is unchanged, bit by bit, is not written. Otherwise the step costs what [`insert`](Self::insert) or
     /// [`remove`](Self::remove) costs.
