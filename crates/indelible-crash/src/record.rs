@@ -81,7 +81,7 @@ pub(crate) fn record<S: Structure>(
     record_from(structure, workload, seed, false)
 }
 
-/// The same. If the structure `is_recovered`, its process dies before the recording, and the threads begin with what the next one has just opened: so it is they who do, side
+/// [Records](record) a workload. If the structure `is_recovered`, its process dies before the recording, and the threads begin with what the next one has just opened: so it is they who do, side
 /// by side, what recovery leaves for later.
 pub(crate) fn record_from<S: Structure>(
     structure: &Arc<S>,

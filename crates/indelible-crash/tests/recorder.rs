@@ -4,7 +4,8 @@
 use indelible_crash::indelible::pmem::trace::{self, Action};
 use indelible_crash::indelible::pmem::{Cell, Medium, Pm};
 use indelible_crash::{
-    Change, Contents, CrashModel, Limits, Memory, Saw, Search, Steps, Structure, Tally, Workload,
+    Change, Contents, CrashModel, Failure, Limits, Memory, Saw, Search, Steps, Structure, Tally,
+    Workload,
 };
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -119,27 +120,32 @@ impl Structure for Words {
     }
 }
 
-/// What is wrong with the structure, found with so many images at each point.
-fn problem(words: Words, images_per_point: usize) -> Option<String> {
+/// What a search finds in one history of the structure, in which each thread inserts some keys.
+fn failure(words: Words, threads: Vec<Vec<u64>>, limits: Limits) -> Option<Box<Failure>> {
     let workload = |_| {
-        let threads = vec![(1..4).collect(), (4..8).collect()];
-        let before = vec![];
+        let (before, threads) = (vec![], threads.clone());
         (words, Workload { before, threads })
     };
     let run = Search {
         history: &workload,
         crash_model: CrashModel::Pmem,
-        limits: Limits {
-            images_per_point,
-            ..Limits::default()
-        },
+        limits,
         seed: 0,
         histories: 1,
         time: None,
         workers: 1,
     };
-    let summary = run.go(&Tally::default(), &AtomicU64::new(0));
-    summary.failure.map(|failure| failure.problem)
+    run.go(&Tally::default(), &AtomicU64::new(0)).failure
+}
+
+/// What is wrong with the structure, found with so many images at each point.
+fn problem(words: Words, images_per_point: usize) -> Option<String> {
+    let limits = Limits {
+        images_per_point,
+        ..Limits::default()
+    };
+    let threads = vec![(1..4).collect(), (4..8).collect()];
+    failure(words, threads, limits).map(|failure| failure.problem)
 }
 
 #[test]
@@ -171,20 +177,11 @@ fn what_is_written_behind_the_back_of_the_recorder_is_found() {
 #[test]
 fn what_a_dead_process_left_in_the_caches_is_not_durable_for_the_next_one() {
     assert_eq!(problem(Words::Sound, 8), None);
-    let run = Search {
-        history: &|_| {
-            let threads = vec![(1..200).collect()];
-            let before = vec![];
-            (Words::BelievesCaches, Workload { before, threads })
-        },
-        crash_model: CrashModel::Pmem,
-        limits: Limits::default(),
-        seed: 0,
-        histories: 1,
-        time: None,
-        workers: 1,
-    };
-    let failure = run.go(&Tally::default(), &AtomicU64::new(0)).failure;
+    let failure = failure(
+        Words::BelievesCaches,
+        vec![(1..200).collect()],
+        Limits::default(),
+    );
     let report = failure
         .expect("a structure that loses what was read")
         .to_string();

@@ -68,7 +68,7 @@ fn typed_maps_are_created_and_loaded_from_tables() {
     for (line, why) in [
         (
             "load t.pool prices t.csv --key shop --value price",
-            "7 is no JSON array of 2 fields",
+            "line 2: the key: it is a tuple in one column",
         ),
         (
             "load t.pool prices t.csv --key 1 --key 2 --key 3",

@@ -74,17 +74,16 @@ fn look_at_clock(is_first: bool) {
     );
 }
 
-/// What a test does instead of stopping the process: this thread has not looked at the clock for so long.
-#[cfg(all(test, not(loom)))]
-fn stop_for(stopped: Duration) {
-    WAITED.set(WAITED.get().map(|(last, waited)| (last - stopped, waited)));
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::{LONGEST_WAIT, STEPS_BETWEEN_LOOKS, after_step, deciding, stop_for};
+    use super::*;
     use crate::{Kind, Pool};
     use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    /// What a test does instead of stopping the process: this thread has not looked at the clock for so long.
+    fn stop_for(stopped: Duration) {
+        WAITED.set(WAITED.get().map(|(last, waited)| (last - stopped, waited)));
+    }
 
     /// What a panic said.
     fn panic_of(closure: impl FnOnce()) -> String {

@@ -114,6 +114,11 @@ pub(super) fn lock_file(file: File, path: &Path, shared: bool) -> Result<LockedF
     }
 }
 
+/// Whether both are what the system says of one file.
+pub(super) fn is_one_file(a: &system::Stat, b: &system::Stat) -> bool {
+    (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino)
+}
+
 /// Opens a pool's file and locks it: shared, if it is opened for reading only.
 ///
 /// The name may have been given to another file since the first one was opened, or been removed, by whoever had that locked. What would be written to a file
@@ -122,11 +127,8 @@ pub(super) fn open_and_lock(path: &Path, access: OFlags) -> Result<LockedFile> {
     let io = |errno| io_error("open", path, errno);
     for _ in 0..ATTEMPTS {
         let file = lock_file(open_file(path, access)?, path, access == OFlags::RDONLY)?;
-        let (named, own) = (
-            system::stat(path).map_err(io)?,
-            system::fstat(&file).map_err(io)?,
-        );
-        if (named.st_dev, named.st_ino) == (own.st_dev, own.st_ino) {
+        let named = system::stat(path).map_err(io)?;
+        if is_one_file(&named, &system::fstat(&file).map_err(io)?) {
             return Ok(file);
         }
     }

@@ -342,7 +342,7 @@ impl Mapping {
         }
     }
 
-    /// The same after the death of a process, whose stores may be in the caches of the processor and nowhere else. The crash checker has it as an event.
+    /// [Syncs](Self::sync) after the death of a process, whose stores may be in the caches of the processor and nowhere else. The crash checker has it as an event.
     pub(super) fn sync_after_death(&self) -> Result<()> {
         match &self.backing {
             Backing::Memory(memory) => {

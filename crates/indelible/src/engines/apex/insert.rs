@@ -109,13 +109,14 @@ impl Tree {
     /// `Error::Damaged` if a data node leads to `key` that another one has replaced, which a write would wait for for ever. The mirrors lead to the other one
     /// before a node is dead, so that nobody comes to a dead node twice. The caller is pinned.
     fn refuse_dead_node(&self, key: u64) -> Result<()> {
-        let is_same = |data: &DataNode| {
-            self.data_for(key)
-                .is_some_and(|now| std::ptr::eq(now, data))
-        };
-        match self.data_for(key) {
-            Some(data) if data.state() == State::Dead && is_same(data) => {
-                let at = data.offset();
+        let dead = self
+            .data_for(key)
+            .filter(|data| data.state() == State::Dead);
+        // Once more, after its state was read.
+        let again = dead.and_then(|_| self.data_for(key));
+        match dead.zip(again) {
+            Some((dead, again)) if std::ptr::eq(dead, again) => {
+                let at = dead.offset();
                 let problem =
                     format!("the key {key:#x} leads to data node {at:#x}, which was replaced");
                 Err(Error::Damaged(problem))

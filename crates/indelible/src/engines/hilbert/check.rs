@@ -8,7 +8,6 @@ use super::leaf::Leaf;
 use super::way::Spot;
 use crate::Result;
 use crate::concurrency::epochs;
-use crate::engines::rect::MOST_FAILURES;
 use crate::engines::{Fact, Report};
 use crate::pool::Offset;
 use crate::spatial::{Geometry, Rect};
@@ -176,10 +175,8 @@ impl<G: Geometry> Tree<G> {
         let mut merges = 0;
         let (mut restarts, mut still) = (0, None);
         loop {
-            if restarts >= MOST_FAILURES && still.is_none() {
-                // As in a search: from now on no leaves are merged.
-                still = Some(self.structure.pause());
-            }
+            // As in a search: from then on no leaves are merged.
+            self.structure.pause_after(restarts, &mut still);
             let _guard = epochs::pin();
             let locked = self.lock_leaf(from, None)?;
             let is_torn = from > 0 && self.merges.may_have_been_at(from, merges);

@@ -20,7 +20,7 @@ use super::way::{Changed, MOST_LEVELS};
 use crate::Result;
 use crate::concurrency::epochs;
 use crate::concurrency::locks::{Version, VersionLock, Wait};
-use crate::engines::rect::{MOST_FAILURES, Record};
+use crate::engines::rect::Record;
 use crate::engines::slots;
 use crate::kernels::{Kernel, Simd, dispatch};
 use crate::pmem::planted::planted;
@@ -110,10 +110,8 @@ impl<G: Geometry> Tree<G> {
         let mut merges_seen = 0;
         let (mut restarts, mut still) = (0, None);
         loop {
-            if restarts >= MOST_FAILURES && still.is_none() {
-                // Where many leaves are merged it would begin again for ever: from now on none is.
-                still = Some(self.structure.pause());
-            }
+            // Where many leaves are merged it would begin again for ever: from then on none is.
+            self.structure.pause_after(restarts, &mut still);
             let (before, merges) = (search.from, self.merges.count());
             let visit = {
                 let _guard = epochs::pin();

@@ -107,6 +107,17 @@ impl Changes {
         self.begun.load(Ordering::Relaxed) == seen.0
     }
 
+    /// [Pauses](Self::pause) for a search that has begun again so often that it might never end, if it has not done so before.
+    pub(in crate::engines) fn pause_after<'a>(
+        &'a self,
+        restarts: u32,
+        pause: &mut Option<Pause<'a>>,
+    ) {
+        if restarts >= MOST_FAILURES && pause.is_none() {
+            *pause = Some(self.pause());
+        }
+    }
+
     /// Keeps changes from beginning, and waits for those under way. The caller holds no lock.
     pub(in crate::engines) fn pause(&self) -> Pause<'_> {
         self.paused_by.fetch_add(1, Ordering::SeqCst);

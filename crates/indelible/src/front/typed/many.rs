@@ -13,6 +13,11 @@ fn encoded<K, V>(key: &impl AsKey<K>, value: &impl AsValue<V>) -> Result<Encoded
     Ok((key.with_encoded(<[u8]>::to_vec), bytes_of(value)?))
 }
 
+fn encoded_keys<K>(keys: &[impl AsKey<K>]) -> Vec<Vec<u8>> {
+    let keys = keys.iter();
+    keys.map(|key| key.with_encoded(<[u8]>::to_vec)).collect()
+}
+
 /// What is done with many records. Each record is a linearizable step by itself, apart from [`bulk_load`](TypedMap::bulk_load), which is one,
 /// and [`pop_first`](TypedMap::pop_first) and [`pop_last`](TypedMap::pop_last), which say themselves what they are.
 impl<K: OrderedKey, V: StoredValue> TypedMap<K, V> {
@@ -64,13 +69,13 @@ impl<K: OrderedKey, V: StoredValue> TypedMap<K, V> {
         keys: &[impl AsKey<K>],
         mut use_value: impl FnMut(usize, V::View<'_>),
     ) -> Result<()> {
-        let keys: Vec<Vec<u8>> =
-            (keys.iter().map(|key| key.with_encoded(<[u8]>::to_vec))).collect();
         let mut outcome = Ok(());
         self.bytes
-            .get_batch_with(&keys, |number, bytes| match view_of::<V>(bytes) {
-                Ok(value) => use_value(number, value),
-                Err(error) => outcome = Err(error),
+            .get_batch_with(&encoded_keys(keys), |number, bytes| {
+                match view_of::<V>(bytes) {
+                    Ok(value) => use_value(number, value),
+                    Err(error) => outcome = Err(error),
+                }
             })?;
         outcome
     }
@@ -116,8 +121,7 @@ impl<K: OrderedKey, V: StoredValue> TypedMap<K, V> {
     /// # }
     /// ```
     pub fn remove_batch(&self, keys: &[impl AsKey<K>]) -> Result<u64> {
-        let keys = keys.iter().map(|key| key.with_encoded(<[u8]>::to_vec));
-        self.bytes.remove_batch(&keys.collect::<Vec<_>>())
+        self.bytes.remove_batch(&encoded_keys(keys))
     }
 
     /// Inserts the records of an iterator, in chunks of some thousands or of 1 MiB; of records with equal keys the last one wins: see

@@ -218,7 +218,7 @@ impl<K: OrderedKey, V: StoredValue> TypedRange<K, V> {
         &mut self,
         use_record: impl FnOnce(K, V::View<'_>) -> T,
     ) -> Option<Result<T>> {
-        self.read::<true, T>(|key, value| Ok(use_record(key_of(key)?, view_of::<V>(value)?)))
+        self.read_record::<true, T>(use_record)
     }
 
     /// What `use_record` makes of the record at the upper end: [`next_with`](Self::next_with) for [`next_back`](DoubleEndedIterator::next_back).
@@ -238,7 +238,14 @@ impl<K: OrderedKey, V: StoredValue> TypedRange<K, V> {
         &mut self,
         use_record: impl FnOnce(K, V::View<'_>) -> T,
     ) -> Option<Result<T>> {
-        self.read::<false, T>(|key, value| Ok(use_record(key_of(key)?, view_of::<V>(value)?)))
+        self.read_record::<false, T>(use_record)
+    }
+
+    fn read_record<const UP: bool, T>(
+        &mut self,
+        use_record: impl FnOnce(K, V::View<'_>) -> T,
+    ) -> Option<Result<T>> {
+        self.read::<UP, T>(|key, value| Ok(use_record(key_of(key)?, view_of::<V>(value)?)))
     }
 }
 

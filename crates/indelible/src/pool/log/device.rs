@@ -4,7 +4,8 @@
 use super::apply::PAGE_BYTES;
 use super::record::{Header, Identity, SECTOR_WORDS, SEGMENT_BYTES, SEGMENT_WORDS};
 use crate::pool::files::{
-    LockedFile, OPEN, directory_of, expect_within_limit, io_error, is_file, lock_file, sync_name,
+    LockedFile, OPEN, directory_of, expect_within_limit, io_error, is_file, is_one_file, lock_file,
+    sync_name,
 };
 use crate::pool::system;
 use crate::{Error, Result};
@@ -115,8 +116,7 @@ impl PlainFile<File> {
 /// Opens a file once more by its name, which may have been given to another one.
 fn open_again(file: &File, path: &Path) -> rustix::io::Result<File> {
     let again = system::open(path, OFlags::RDWR | OPEN, 0)?;
-    let [own, named] = [system::fstat(file)?, system::fstat(&again)?];
-    let is_same = (own.st_dev, own.st_ino) == (named.st_dev, named.st_ino);
+    let is_same = is_one_file(&system::fstat(file)?, &system::fstat(&again)?);
     is_same.then_some(again).ok_or(Errno::STALE)
 }
 
@@ -504,8 +504,7 @@ impl LogDevice for LogFile {
     fn remove(&self) {
         let named = system::lstat(&self.path);
         let is_this = |named: &system::Stat| {
-            system::fstat(&self.file)
-                .is_ok_and(|own| (own.st_dev, own.st_ino) == (named.st_dev, named.st_ino))
+            system::fstat(&self.file).is_ok_and(|own| is_one_file(&own, named))
         };
         if named.is_ok_and(|named| is_this(&named)) {
             let _ = system::unlink(&self.path);
@@ -527,8 +526,7 @@ fn lock_log(
     let stat = |file: &File| system::fstat(file).map_err(|errno| io_error("look at", path, errno));
     let own = stat(file)?;
     if let Some(held) = held {
-        let held_stat = stat(&held)?;
-        if (held_stat.st_dev, held_stat.st_ino) == (own.st_dev, own.st_ino) {
+        if is_one_file(&stat(&held)?, &own) {
             return Ok(held);
         }
         // It has taken the place of the log, in which there are records that are not in the pool's file.
