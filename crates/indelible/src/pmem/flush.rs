@@ -141,6 +141,7 @@ pub(super) fn end_stream() {
 }
 
 /// Stores one word past the caches where the CPU can, else plainly. [`end_stream`] ends such stores.
+#[cfg(not(feature = "trace"))]
 #[inline(always)]
 pub(super) fn stream(cell: &Cell, value: u64) {
     #[cfg(target_arch = "x86_64")]

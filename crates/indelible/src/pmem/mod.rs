@@ -307,7 +307,7 @@ impl Pm {
     /// If the two slices differ in length: an error of the calling index, never of its user.
     #[cfg_attr(feature = "trace", track_caller)]
     pub fn stream(&self, cells: &[Cell], values: &[u64]) {
-        self.fill(cells, values, flush::stream, false);
+        self.fill(cells, values, trace::stream, false);
     }
 
     /// Fills fresh cells that are used soon: as [`stream`](Self::stream), but the lines stay in the caches, as far as the instruction that

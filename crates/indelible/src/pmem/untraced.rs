@@ -2,6 +2,8 @@
 
 use super::{Cell, Medium};
 
+pub(super) use super::flush::stream;
+
 #[inline(always)]
 pub(super) fn store(_: &Cell, _: u64, _: Name, _: Medium) {}
 
