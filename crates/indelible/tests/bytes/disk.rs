@@ -1,18 +1,14 @@
 //! Maps of byte strings in pools with a log, on files of a real disk: what is there after the death of the process. (What a power cut leaves
 //! is searched by the crash checker.)
 
+use crate::death::{copy_after_death, log_of};
 use indelible::{BytesMap, Durability, Pool, PoolOptions};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
-
-fn log_of(path: &Path) -> PathBuf {
-    PathBuf::from(format!("{}.log", path.display()))
-}
 
 fn change(map: &BytesMap, model: &mut Model, random: &mut SmallRng) {
     let number: u32 = random.random_range(0..600);
@@ -62,11 +58,8 @@ fn the_death_of_the_process_loses_no_byte_string() {
             for _ in 0..changes {
                 change(&map, &mut model, &mut random);
             }
-            // What a process leaves that dies now: nobody writes while the files are copied but for the applier of the log, which frees what it has
-            // written to the file. So the log comes first: what it still has is written to the copy again.
             let copy = directory.path().join(format!("copy {round}.pool"));
-            std::fs::copy(log_of(&path), log_of(&copy)).unwrap();
-            std::fs::copy(&path, &copy).unwrap();
+            copy_after_death(&path, &copy);
             for _ in 0..2 {
                 let pool = Pool::open(&copy).unwrap();
                 let map = pool.open_bytes("m").unwrap();
@@ -118,8 +111,7 @@ fn the_records_of_an_iterator_wait_for_the_disk_together() {
             .unwrap();
         extend(&pool);
         let copy = path.with_extension("copy");
-        std::fs::copy(log_of(&path), log_of(&copy)).unwrap();
-        std::fs::copy(&path, &copy).unwrap();
+        copy_after_death(&path, &copy);
         let log = PoolOptions::new().verify_log(&copy).unwrap().unwrap();
         assert!(log.records > 10, "{log:?}");
         assert!(log.bytes < RECORDS * 512, "{log:?}");

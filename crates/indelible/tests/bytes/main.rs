@@ -9,6 +9,8 @@ mod contract;
 #[path = "../shared/costs.rs"]
 mod costs;
 mod counts;
+#[path = "../shared/death.rs"]
+mod death;
 mod disk;
 mod full;
 mod handover;

@@ -319,11 +319,7 @@ fn readers_and_writers_may_move_to_other_threads() {
 /// Copies the files of a pool as they are: what a process leaves that dies now.
 fn after_death(path: &std::path::Path) -> Pool {
     let copy = path.with_extension("copy");
-    let with_log = |path: &std::path::Path| format!("{}.log", path.display());
-    let _ = std::fs::remove_file(with_log(&copy));
-    // The log first: the applier frees what it has written to the file.
-    let _ = std::fs::copy(with_log(path), with_log(&copy));
-    std::fs::copy(path, &copy).unwrap();
+    crate::death::copy_after_death(path, &copy);
     Pool::open(&copy).unwrap()
 }
 

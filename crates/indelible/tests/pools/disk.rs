@@ -1,7 +1,7 @@
 //! Full disks: an error, and never a signal, also if the file has holes or shares its blocks with another one.
 
+use crate::death::log_of;
 use crate::disks::{Disk, FileSystem, copy};
-use crate::logged::log_of;
 use indelible::{Durability, Error, Kind, Map, Pool, PoolOptions};
 use std::path::Path;
 use std::time::{Duration, Instant};

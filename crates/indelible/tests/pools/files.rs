@@ -1,6 +1,7 @@
 //! Pool files by name: what is refused, what a creation that is cut short leaves behind, and limits of the process.
 
 use crate::child::{CHILD, child, in_child};
+use crate::death::log_of;
 use indelible::{Durability, Error, Pool, PoolOptions};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use std::os::unix::fs::PermissionsExt;
@@ -54,7 +55,6 @@ fn a_limit_on_the_length_of_files_is_no_signal_in_a_pool_with_a_log_either() {
         "a_limit_on_the_length_of_files_is_no_signal_in_a_pool_with_a_log_either",
         |directory| {
             let [path, dead] = ["limited.pool", "dead.pool"].map(|name| directory.join(name));
-            let log_of = |path: &Path| PathBuf::from(format!("{}.log", path.display()));
             let expect_refused = |error: Error| {
                 assert!(matches!(error, Error::NoSpace(_)), "{error}");
                 assert!(error.to_string().contains("RLIMIT_FSIZE"), "{error}");

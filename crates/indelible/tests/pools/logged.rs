@@ -3,6 +3,7 @@
 
 mod damage;
 
+use crate::death::{copy_after_death, log_of};
 use crate::stop::StopAtEnd;
 use indelible::{
     Box2, Durability, Error, FbrOptions, Kind, Map, Point2, Pool, PoolOptions, SpatialKind,
@@ -27,10 +28,6 @@ fn place() -> Place {
     }
 }
 
-pub fn log_of(path: &Path) -> PathBuf {
-    PathBuf::from(format!("{}.log", path.display()))
-}
-
 const INTERVAL: Durability = Durability::Interval(Duration::from_millis(10));
 
 fn options(durability: Durability) -> PoolOptions {
@@ -40,18 +37,11 @@ fn options(durability: Durability) -> PoolOptions {
         .to_owned()
 }
 
-/// What a process leaves that dies now, in another place: nothing is written while the files are copied but what the applier of the log writes
-/// to the file, and then frees, and what a sync and the preparing of segments write to the log. So the log comes first, and must be the same afterwards.
+/// What a process leaves that dies now, in another place.
 fn after_death(pool: &Place) -> Place {
     let copy = place();
-    loop {
-        let log = std::fs::read(log_of(&pool.path)).unwrap();
-        std::fs::copy(&pool.path, &copy.path).unwrap();
-        if std::fs::read(log_of(&pool.path)).unwrap() == log {
-            std::fs::write(log_of(&copy.path), log).unwrap();
-            return copy;
-        }
-    }
+    copy_after_death(&pool.path, &copy.path);
+    copy
 }
 
 fn key(i: u64) -> u64 {

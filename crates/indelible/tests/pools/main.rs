@@ -5,6 +5,8 @@
 mod calamities;
 #[path = "../shared/child.rs"]
 mod child;
+#[path = "../shared/death.rs"]
+mod death;
 mod disk;
 #[path = "../shared/disks.rs"]
 mod disks;

@@ -2,6 +2,7 @@
 //! nothing is applied.
 
 use super::LEAST_SEGMENTS;
+use super::death::{copy_after_death, log_of};
 use super::held::HOLD;
 use super::record::{HEADER_WORDS, SEGMENT_BYTES};
 use crate::{Durability, Error, Kind, Map, Pool, PoolOptions};
@@ -20,15 +21,10 @@ fn key(i: u64) -> u64 {
     i.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-fn log_of(path: &Path) -> PathBuf {
-    super::log_path(path).unwrap()
-}
-
 /// What a process leaves that dies now, in another place.
 fn after_death(path: &Path, name: &str) -> PathBuf {
     let copy = path.with_file_name(name);
-    std::fs::copy(log_of(path), log_of(&copy)).unwrap();
-    std::fs::copy(path, &copy).unwrap();
+    copy_after_death(path, &copy);
     copy
 }
 

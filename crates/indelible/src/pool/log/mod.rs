@@ -48,6 +48,9 @@ mod apply;
 mod background;
 mod backlog;
 mod beginning;
+#[cfg(all(test, not(loom)))]
+#[path = "../../../tests/shared/death.rs"]
+mod death;
 mod device;
 mod footer;
 mod gate;

@@ -1,6 +1,7 @@
 //! Logs that are missing, of another pool, older than the pool, or damaged: what is refused, and what is left as it was.
 
-use super::{INTERVAL, Place, after_death, assert_holds, key, log_of, options, place};
+use super::{INTERVAL, Place, after_death, assert_holds, key, options, place};
+use crate::death::log_of;
 use indelible::{Durability, Error, Pool};
 use std::path::Path;
 
