@@ -108,6 +108,51 @@ fn edges_infinities_and_both_zeros_are_defined() {
     }
 }
 
+/// Each of these boxes is infinite on one axis, and so lies far from most of the others on that axis: no extent can be learned from those that do not.
+#[test]
+fn boxes_that_are_all_infinite_on_some_axis_are_there_after_an_open() {
+    const BOXES: u64 = 400;
+    let records = (0..BOXES).map(|i| {
+        let at = i as f64;
+        let shape = if i % 2 == 0 {
+            window(at, 0.0, INFINITY, 1.0)
+        } else {
+            window(0.0, at, 1.0, INFINITY)
+        };
+        (shape, i)
+    });
+    let directory = tempfile::tempdir().unwrap();
+    for &kind in SpatialKind::all() {
+        for is_loaded in [false, true] {
+            let path = directory.path().join(format!("{kind}.{is_loaded}"));
+            let pool = Pool::create(&path).unwrap();
+            let boxes = pool.spatial_with::<Box2>("boxes", kind).unwrap();
+            let nothing = pool.spatial_with::<Box2>("nothing", kind).unwrap();
+            nothing
+                .bulk_load([(window(0.0, 0.0, 1.0, 1.0), 1); 0], 0.7)
+                .unwrap();
+            if is_loaded {
+                boxes.bulk_load(records.clone(), 0.7).unwrap();
+            } else {
+                for (shape, payload) in records.clone() {
+                    boxes.insert(shape, payload).unwrap();
+                }
+            }
+            drop((boxes, nothing));
+            pool.close().unwrap();
+            let pool = Pool::open(&path).unwrap();
+            let boxes = pool.open_spatial::<Box2>("boxes").unwrap();
+            assert_eq!(boxes.check().unwrap(), [""; 0], "{kind}");
+            for (shape, payload) in records.clone() {
+                assert!(boxes.remove(shape, payload).unwrap(), "{kind}: {payload}");
+            }
+            let nothing = pool.open_spatial::<Box2>("nothing").unwrap();
+            assert_eq!(nothing.len().unwrap(), 0);
+            nothing.insert(window(0.0, 0.0, 1.0, 1.0), 1).unwrap();
+        }
+    }
+}
+
 #[test]
 fn maps_and_spatial_indexes_have_their_names_from_one_set_and_are_told_apart() {
     for &kind in SpatialKind::all() {

@@ -1,6 +1,6 @@
 //! Bulk load: builds a whole index that is not reachable, and makes it the contents of the empty index with one store.
 
-use super::grid::Reach;
+use super::grid::{Reach, sound};
 use super::inner::{Bounds, Child, Entry, Inner, key_of};
 use super::insert::ORDINALS;
 use super::layout::{RootWords, Shape};
@@ -108,7 +108,7 @@ impl<G: Geometry> Tree<G> {
             return Ok(self.root_block()?.extent());
         }
         let shapes = records.iter().map(|&(shape, _)| shape);
-        Ok(extent_of(&box_of_most(shapes)))
+        sound::<G>(extent_of(&box_of_most(shapes)))
     }
 
     /// Writes the leaves of the chain, which nothing leads to as yet.

@@ -16,17 +16,21 @@ pub(super) fn read<G: Geometry>(root: &RootBlock) -> Result<Grids> {
     match root.grid.load_acquire() {
         0 => Ok(Grids::default()),
         1 => {
-            let extent = root.extent();
-            let is_sound = |axis| extent.low[axis] <= extent.high[axis];
-            if !(0..G::AXES).all(is_sound) {
-                return Err(Error::Damaged("the extent of a spatial index".into()));
-            }
+            let extent = sound::<G>(root.extent())?;
             Ok(Grids::with(Grid::new(&extent, G::AXES)))
         }
         other => Err(Error::Damaged(format!(
             "a spatial index has grid {other:#x}"
         ))),
     }
+}
+
+/// The extent, unless it is one that no records have. It is asked before it is written, too: an index is refused that has another one.
+pub(super) fn sound<G: Geometry>(extent: Rect) -> Result<Rect> {
+    if (0..G::AXES).all(|axis| extent.low[axis] <= extent.high[axis]) {
+        return Ok(extent);
+    }
+    Err(Error::Damaged("the extent of a spatial index".into()))
 }
 
 /// How far records reach from their centres, by axis, at least.

@@ -17,6 +17,7 @@
 //! An operation that computed a key in the old grid finds the number of the grid changed once it has locked a leaf, and begins again. So the
 //! change takes as long as writing 64 leaves does, twice in the life of an index. After that the extent stays.
 
+use super::grid::sound;
 use super::inner::Inner;
 use super::leaf::Leaf;
 use super::{Bug, Tree};
@@ -110,7 +111,7 @@ impl Grids {
     }
 }
 
-/// The box of the centres of these geometries, but for those that lie far from nearly all others.
+/// The box of the centres of these geometries, of which there is one at least, but for those that lie far from nearly all others.
 pub(super) fn box_of_most<G: Geometry>(shapes: impl ExactSizeIterator<Item = G> + Clone) -> Rect {
     let mut limits = Rect::EVERYTHING;
     let sample = shapes
@@ -129,10 +130,15 @@ pub(super) fn box_of_most<G: Geometry>(shapes: impl ExactSizeIterator<Item = G> 
             (limits.low[axis], limits.high[axis]) = (low - far, high + far);
         }
     }
-    box_of_centres(shapes.filter(|shape| {
+    let most = box_of_centres(shapes.clone().filter(|shape| {
         let at = centre(shape);
         limits.contains(&Rect { low: at, high: at })
-    }))
+    }));
+    if most.low[0] <= most.high[0] {
+        return most;
+    }
+    // Each lies far from most of the others on one axis: half of them are at infinity on the first, say, and half on the second.
+    box_of_centres(shapes)
 }
 
 /// The extent that suits these records, if they show where others will lie.
@@ -213,7 +219,7 @@ impl<G: Geometry> Tree<G> {
     /// Chooses the grid by the records of the only leaf, which is full and locked. The caller splits the leaf afterwards.
     pub(super) fn choose_grid(&self, leaf: Leaf<'_, G>) -> Result<()> {
         let shapes: Vec<G> = leaf.records().map(|(_, record)| record.shape()).collect();
-        let extent = extent_of(&box_of_most(shapes.iter().copied()));
+        let extent = sound::<G>(extent_of(&box_of_most(shapes.iter().copied())))?;
         let root = self.root_block()?;
         let words = extent.low.iter().chain(&extent.high);
         for (cell, coordinate) in root.extent.iter().zip(words) {
@@ -281,6 +287,7 @@ impl<G: Geometry> Tree<G> {
         let Some(extent) = better_extent(&old, &all, G::AXES) else {
             return Ok(());
         };
+        let extent = sound::<G>(extent)?;
         // Without space the index goes on with the grid that it has.
         unless_full(self.reorder(tree, &records, &extent))
     }
