@@ -2,7 +2,7 @@
 //! nothing that was acknowledged is missing or half there.
 
 use crate::skipped::skipped;
-use indelible::{BytesMap, Error, Kind, Pool, PoolOptions};
+use indelible::{BytesMap, CompareExchange, Error, Kind, Pool, PoolOptions};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::BTreeMap;
@@ -143,6 +143,40 @@ fn a_map_in_a_full_pool_uses_free_leaves_of_any_size() {
     expect_whole(&pool, &map, &model);
     pool.shrink().unwrap();
     expect_whole(&pool, &map, &model);
+}
+
+/// A long value is written before it is known whether the key takes it. Where it turns out that the key does not, no space is needed.
+#[test]
+fn what_would_change_nothing_is_not_refused_in_a_full_pool() {
+    let pool = Pool::options().max_bytes(12 * EXTENT).in_memory().unwrap();
+    let map = pool.bytes("m").unwrap();
+    map.insert("key", "short").unwrap();
+    let long = vec![7; 100_000];
+    let refused = (0..).find_map(|i: u32| map.insert(i.to_be_bytes(), &long).err());
+    assert!(matches!(refused, Some(Error::NoSpace(_))), "{refused:?}");
+    let records = map.len().unwrap();
+
+    assert!(!map.insert_new("key", &long).unwrap());
+    assert_eq!(map.get_or_insert("key", &long).unwrap(), b"short");
+    assert!(!map.update("absent", &long).unwrap());
+    let unchanged = map.compare_exchange("key", Some(b"other"), Some(&long));
+    let now = CompareExchange::Unchanged(Some(b"short".to_vec()));
+    assert_eq!(unchanged.unwrap(), now);
+    let same = map.compare_exchange(0_u32.to_be_bytes(), Some(&long), Some(&long));
+    assert_eq!(same.unwrap(), CompareExchange::Exchanged);
+
+    // Where it does, there is none.
+    for refused in [
+        map.insert("key", &long),
+        map.insert_new("absent", &long),
+        map.update("key", &long),
+    ] {
+        assert!(matches!(refused, Err(Error::NoSpace(_))), "{refused:?}");
+    }
+    assert_eq!(map.get("key").unwrap().unwrap(), b"short");
+    assert_eq!(map.len().unwrap(), records);
+    assert_eq!(map.check().unwrap(), [""; 0]);
+    assert_eq!(pool.check(), [""; 0]);
 }
 
 /// The thread reads a value meanwhile, so that no block of the process that is retired can be used again: what would have to wait for that goes on without.

@@ -12,7 +12,7 @@ use crate::Result;
 use crate::concurrency::epochs;
 use crate::concurrency::locks::Wait;
 use crate::engines::inner_nodes::InnerTree;
-use crate::engines::{Current, StringDecision};
+use crate::engines::{Current, StringDecision, unless_full};
 use crate::pmem::planted::planted;
 
 /// Blobs that were written and that nothing refers to yet: freed unless they are kept.
@@ -65,8 +65,9 @@ impl Tree {
         let probe = self.probe(key);
         let mut ready = NewBlobs::none(&self.blobs);
         let likely = match likely {
+            // Without space for it the key is asked all the same: it may not take the value.
             Some(value) if value.len() > self.sizes.most_value() => {
-                Some((value, ready.write(value)?))
+                unless_full(ready.write(value).map(|blob| Some((value, blob))))?
             }
             _ => None,
         };
