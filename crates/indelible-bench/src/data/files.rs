@@ -85,6 +85,9 @@ pub fn column(header: &csv::StringRecord, wanted: &str) -> Result<usize> {
     }
     match wanted.parse::<usize>() {
         Ok(number) if number > 0 => Ok(number - 1),
+        _ if header.is_empty() => bail!(
+            "there is no column {wanted:?}: without a header, columns have no names and are called by their numbers from 1"
+        ),
         _ => bail!(
             "there is no column {wanted:?}; the file has {}",
             header.iter().collect::<Vec<_>>().join(", ")

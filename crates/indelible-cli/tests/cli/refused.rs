@@ -229,6 +229,30 @@ fn a_key_that_is_a_tuple_and_in_one_column_is_told_how_to_name_several() {
 }
 
 #[test]
+fn a_column_that_is_named_where_there_is_no_header_is_told_the_numbers() {
+    let cli = Cli::in_memory();
+    cli.write("t.csv", b"1,2\n3,4\n");
+    cli.write("empty.csv", b"");
+    for (line, column) in [
+        ("load t.pool m t.csv --no-header --value v", "v"),
+        ("load t.pool m t.csv --no-header --key 0", "0"),
+        ("load t.pool m empty.csv --value v", "v"),
+        (
+            "load t.pool m t.csv --no-header --key-type String --value v",
+            "v",
+        ),
+        ("load t.pool m t.csv --no-header --lon x --lat y", "x"),
+    ] {
+        let said = cli.fails(line);
+        let why = format!("there is no column {column:?}: without a header, columns have no names");
+        assert!(said.contains(&why), "{line}: {said}");
+        assert!(said.contains("numbers from 1"), "{line}: {said}");
+    }
+    cli.ok("load t.pool m t.csv --no-header --value 2");
+    assert_eq!(cli.ok("scan t.pool m"), "1\t2\n3\t4\n");
+}
+
+#[test]
 fn a_hyphen_is_what_another_program_prints() {
     let cli = Cli::in_memory();
     cli.write("t.csv", b"key,value\n7,8\n");
