@@ -47,6 +47,8 @@ enum Command {
     Load(Box<commands::load::Load>),
     /// Create an empty map, or an empty spatial index.
     Create(commands::create::Create),
+    /// List the kinds of index, and the options of each, that `--kind` takes.
+    Kinds(commands::kinds::Kinds),
     /// Print the values of keys; exit code 1 if one is missing.
     Get(commands::records::Get),
     /// Set the value of a key.
@@ -137,6 +139,7 @@ fn run(command: Command, output: &Output) -> Result<u8> {
         Command::Demo(demo) => demo.run(output),
         Command::Load(load) => load.run(output),
         Command::Create(create) => create.run(),
+        Command::Kinds(kinds) => kinds.run(output),
         Command::Get(get) => get.run(output),
         Command::Put(put) => put.run(output),
         Command::Del(del) => del.run(output),

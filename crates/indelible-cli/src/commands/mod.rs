@@ -6,6 +6,7 @@ mod csv_file;
 pub mod demo;
 pub mod draw;
 pub mod inspect;
+pub mod kinds;
 pub mod load;
 pub mod load_shapes;
 pub mod places;
@@ -436,7 +437,7 @@ fn string_kinds() -> String {
 fn long_help_of_objects() -> String {
     let default = (Kind::default(), SpatialKind::default());
     format!(
-        "Kind of index of a new object, and its options, separated by commas. Default: {} for maps, {} for spatial indexes.\n{}{}{}",
+        "Kind of index of a new object, and its options, separated by commas. Default: {} for maps, {} for spatial indexes.\n\nMaps:\n{}\nMaps of byte strings, and of types of more than 8 bytes:\n{}\nSpatial indexes:\n{}",
         default.0,
         default.1,
         help_of_kinds::<Kind>(),

@@ -522,3 +522,26 @@ fn ranges_of_every_kind_of_map_are_removed() {
         assert!(cli.fails(line).contains("Usage"), "{line}");
     }
 }
+
+#[test]
+fn the_kinds_of_index_are_listed_with_their_options() {
+    let cli = Cli::in_memory();
+    let told = cli.ok("kinds");
+    let helped = cli.ok("help kinds");
+    let rows: serde_json::Value = serde_json::from_str(&cli.ok("--json kinds")).unwrap();
+    let rows = rows.as_array().unwrap();
+    assert!(rows.len() > 6, "{rows:?}");
+    for row in rows {
+        let kind = row["kind"].as_str().unwrap();
+        let line = format!("\n{kind}: {}\n", row["description"].as_str().unwrap());
+        assert!(told.contains(&line), "{kind}: {told}");
+        assert!(helped.contains(&format!("\n{kind}: ")), "{kind}: {helped}");
+        for option in row["options"].as_array().unwrap() {
+            let option = option["name"].as_str().unwrap();
+            assert!(told.contains(&format!("    {option}=VALUE")), "{told}");
+        }
+    }
+    let spatial = |row: &&serde_json::Value| row["of"] == "spatial index";
+    let spatial = rows.iter().find(spatial).unwrap()["kind"].as_str().unwrap();
+    cli.ok(&format!("create t.pool s --geometry box2 --kind {spatial}"));
+}
