@@ -298,23 +298,25 @@ pub struct TypeName {
 impl TypeName {
     /// A type of keys.
     pub fn of_key(name: &str) -> Result<Self, String> {
-        Self::new(name, key_type_by_name(name), Encoding::can_be_key)
+        Self::new(name, key_type_by_name, Encoding::can_be_key, KEY)
     }
 
     /// A type of values.
     pub fn of_value(name: &str) -> Result<Self, String> {
-        Self::new(name, type_by_name(name), Encoding::can_be_value)
+        Self::new(name, type_by_name, Encoding::can_be_value, VALUE)
     }
 
     fn new(
         name: &str,
-        word: Result<Type, String>,
+        word_by_name: fn(&str) -> Result<Type, String>,
         is_right: fn(&Encoding) -> bool,
+        (role, most): (&str, u128),
     ) -> Result<Self, String> {
         if name.len() > MOST_NAME_BYTES {
             return Err("no type that a catalog has room for has such a long name".into());
         }
-        let error = match word {
+        let name = as_in_rust(name);
+        let error = match word_by_name(&name) {
             Ok(of) => {
                 let name = of.to_string();
                 return Ok(Self {
@@ -324,11 +326,13 @@ impl TypeName {
             }
             Err(error) => error,
         };
-        let length = name.strip_prefix("bytes");
-        let name = match length.and_then(|length| length.parse::<usize>().ok()) {
-            Some(length) => format!("[u8; {length}]"),
-            None => name.to_owned(),
-        };
+        // A map of such a type could be made, and every record would be refused.
+        let length = name
+            .strip_prefix("[u8; ")
+            .and_then(|rest| rest.strip_suffix(']')?.parse::<u128>().ok());
+        if length.is_some_and(|length| length > most) {
+            return Err(format!("a {role} has at most {most} bytes"));
+        }
         if is_right(&Encoding::named(&name)) {
             return Ok(Self { name, word: None });
         }
@@ -343,9 +347,33 @@ impl TypeName {
 /// that they are not read without a stack overflow.
 const MOST_NAME_BYTES: usize = 512;
 
+/// What a typed map has records of, and how many bytes of it at most.
+const KEY: (&str, u128) = ("key", 64 << 10);
+const VALUE: (&str, u128) = ("value", 1 << 30);
+
 /// The types that have more than 8 bytes, as help and errors list them.
-pub const WIDE_TYPES: &str =
-    "u128, i128, bytesN, String, Vec<u8>, and as keys Option<T> and tuples such as '(u32, String)'";
+pub const WIDE_TYPES: &str = "u128, i128, bytesN, String (or string, str, text), Vec<u8> (or bytes), and as keys Option<T> and tuples such as '(u32, String)'";
+
+/// The name of a type as Rust spells it, whose words may be those that other programs and shells know: `(u32, String)` for `(u32, text)`.
+fn as_in_rust(name: &str) -> String {
+    let is_end = |c: char| !c.is_ascii_alphanumeric();
+    let spelled = name.split_inclusive(is_end).map(|part| {
+        let word = part.trim_end_matches(is_end);
+        let spelled = match word {
+            "string" | "str" | "text" => "String".into(),
+            "bytes" => "Vec<u8>".into(),
+            _ => {
+                let length = word.strip_prefix("bytes");
+                match length.and_then(|length| length.parse::<u128>().ok()) {
+                    Some(length) => format!("[u8; {length}]"),
+                    None => word.to_owned(),
+                }
+            }
+        };
+        spelled + &part[word.len()..]
+    });
+    spelled.collect()
+}
 
 /// [`type_by_name`] for keys.
 pub fn key_type_by_name(name: &str) -> Result<Type, String> {

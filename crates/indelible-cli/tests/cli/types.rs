@@ -340,3 +340,63 @@ fn hexadecimal_digits_are_for_maps_with_text_or_bytes() {
         assert_eq!(scanned, format!("{key}\t31\n"));
     }
 }
+
+#[test]
+fn types_have_the_names_that_people_try() {
+    let cli = Cli::in_memory();
+    for (at, (said, name)) in [
+        ("string", "String"),
+        ("str", "String"),
+        ("text", "String"),
+        ("bytes", "Vec<u8>"),
+        ("bytes09", "[u8; 9]"),
+        ("bytes07", "[u8; 7]"),
+        ("(u32,text)", "(u32, String)"),
+        ("(bytes,bytes4)", "(Vec<u8>, [u8; 4])"),
+        ("Option<string>", "Option<String>"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let map = format!("m{at}");
+        cli.ok(&format!("create t.pool {map} --key-type {said}"));
+        let shown = cli.ok("list t.pool");
+        assert!(shown.contains(&format!("{name} to u64")), "{said}: {shown}");
+    }
+    cli.ok("create t.pool values --value-type text");
+    cli.ok("put t.pool values 1 tea");
+    assert_eq!(cli.ok("get t.pool values 1"), "tea\n");
+    // What is no type is told those that there are, these names included.
+    for said in ["int", "bytes-1", "texts", "text8", "my_string"] {
+        let refused = cli.fails(&format!("create t.pool n --key-type {said}"));
+        assert!(refused.contains("known types: u64"), "{said}: {refused}");
+        assert!(refused.contains("str, text"), "{said}: {refused}");
+    }
+}
+
+#[test]
+fn arrays_that_no_record_can_have_are_refused_before_there_is_a_map() {
+    let cli = Cli::in_memory();
+    for (types, why) in [
+        ("--key-type bytes65537", "a key has at most 65536 bytes"),
+        (
+            "--key-type bytes99999999999999999999",
+            "a key has at most 65536 bytes",
+        ),
+        (
+            "--value-type bytes1073741825",
+            "a value has at most 1073741824 bytes",
+        ),
+    ] {
+        let refused = cli.fails(&format!("create t.pool n {types}"));
+        assert!(refused.contains(why), "{types}: {refused}");
+    }
+    assert!(!cli.path("t.pool").exists());
+    // The longest key is one that a map takes.
+    cli.ok("create t.pool m --key-type bytes65536");
+    let line = "k".repeat(65_536);
+    cli.write("lines", line.as_bytes());
+    cli.ok("load t.pool m lines --format lines");
+    assert_eq!(cli.ok("scan t.pool m"), format!("{line}\t0\n"));
+    cli.ok("create t.pool v --value-type bytes1073741824");
+}
