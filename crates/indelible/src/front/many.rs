@@ -102,7 +102,8 @@ impl<K: Key, V: Value> Map<K, V> {
     /// ```
     pub fn extend(&self, records: impl IntoIterator<Item: Borrow<(K, V)>>) -> Result<()> {
         self.index().expect_writable()?;
-        let mut records = records.into_iter();
+        // The iterator is asked on after each chunk, and one that has ended may begin again.
+        let mut records = records.into_iter().fuse();
         let mut chunk: Vec<(K, V)> = Vec::new();
         loop {
             chunk.clear();

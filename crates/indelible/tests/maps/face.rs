@@ -288,6 +288,20 @@ fn bulk_load_takes_slices_vectors_and_iterators() {
 }
 
 #[test]
+fn extend_ends_where_the_iterator_ends_first() {
+    each_map(|map| {
+        // As `Receiver::try_iter`: after the end more may come.
+        let mut comes = 0;
+        let records = std::iter::from_fn(|| {
+            comes += 1;
+            (comes % 3 != 0 && comes < 10).then_some((comes, comes))
+        });
+        map.extend(records).unwrap();
+        assert!(map.keys().map(Result::unwrap).eq([1, 2]));
+    });
+}
+
+#[test]
 fn compare_exchange_says_what_it_found() {
     each_map(|map| {
         let exchange = |now, new| map.compare_exchange(1, now, new).unwrap();
