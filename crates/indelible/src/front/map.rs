@@ -356,12 +356,17 @@ impl<K: Key, V: Value> Map<K, V> {
         new: Option<V>,
     ) -> Result<CompareExchange<V>> {
         let (current, new) = (current.map(V::to_word), new.map(V::to_word));
+        // Several words may be one value: each is a `()`, and a newtype may drop bits of what it wraps.
+        let is_current = |now: Option<u64>| match now {
+            Some(word) => V::from_word(word).is_some_and(|now| Some(now.to_word()) == current),
+            None => current.is_none(),
+        };
         let before = self.apply(key, &mut |now| match new {
-            _ if now != current => Decision::Keep,
+            _ if !is_current(now) => Decision::Keep,
             Some(word) => Decision::Put(word),
             None => Decision::Remove,
         })?;
-        if before == current {
+        if is_current(before) {
             return Ok(CompareExchange::Exchanged);
         }
         Ok(CompareExchange::Unchanged(Self::value(before)?))

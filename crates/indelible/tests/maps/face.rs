@@ -314,6 +314,28 @@ fn compare_exchange_says_what_it_found() {
 }
 
 #[test]
+fn compare_exchange_takes_every_word_of_a_set_for_its_value() {
+    for &kind in KINDS {
+        let pool = Pool::in_memory().unwrap();
+        let words = pool.map_of_words("m", Type::U64, Type::Unit, kind).unwrap();
+        words.extend([(1, 7), (2, 0)]).unwrap();
+        let set = pool.open_map::<u64, ()>("m").unwrap();
+        for key in [1, 2] {
+            assert_eq!(set.get(key).unwrap(), Some(()));
+            let exchange = |now, new| set.compare_exchange(key, now, new).unwrap();
+            assert_eq!(
+                exchange(None, Some(())),
+                CompareExchange::Unchanged(Some(()))
+            );
+            assert!(exchange(Some(()), Some(())).is_exchanged());
+            assert!(exchange(Some(()), None).is_exchanged());
+            assert_eq!(exchange(Some(()), None), CompareExchange::Unchanged(None));
+        }
+        assert!(words.is_empty().unwrap());
+    }
+}
+
+#[test]
 fn a_pool_that_is_read_only_refuses_every_change_also_one_of_nothing() {
     let directory = tempfile::tempdir().unwrap();
     for &kind in KINDS {
