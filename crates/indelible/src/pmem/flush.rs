@@ -1,6 +1,6 @@
 //! The instructions: cache-line write-back, store fence, non-temporal store.
 
-use super::{Cell, LINE};
+use super::LINE;
 use std::ops::Range;
 #[cfg(target_arch = "x86_64")]
 use std::sync::OnceLock;
@@ -143,7 +143,7 @@ pub(super) fn end_stream() {
 /// Stores one word past the caches where the CPU can, else plainly. [`end_stream`] ends such stores.
 #[cfg(not(feature = "trace"))]
 #[inline(always)]
-pub(super) fn stream(cell: &Cell, value: u64) {
+pub(super) fn stream(cell: &super::Cell, value: u64) {
     #[cfg(target_arch = "x86_64")]
     {
         // SAFETY: the cell is an aligned, writable word; `movnti` is part of SSE2, which every x86-64 CPU has.

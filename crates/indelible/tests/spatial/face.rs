@@ -128,9 +128,7 @@ fn boxes_that_are_all_infinite_on_some_axis_are_there_after_an_open() {
             let pool = Pool::create(&path).unwrap();
             let boxes = pool.spatial_with::<Box2>("boxes", kind).unwrap();
             let nothing = pool.spatial_with::<Box2>("nothing", kind).unwrap();
-            nothing
-                .bulk_load([(window(0.0, 0.0, 1.0, 1.0), 1); 0], 0.7)
-                .unwrap();
+            nothing.bulk_load(records.clone().take(0), 0.7).unwrap();
             if is_loaded {
                 boxes.bulk_load(records.clone(), 0.7).unwrap();
             } else {
