@@ -81,7 +81,7 @@ fn places(fields: usize, tuple: Place) -> impl Iterator<Item = Place> {
 }
 
 /// What stands between two ends of a name.
-fn within<'a>(name: &'a str, begin: &str, end: &str) -> Option<&'a str> {
+pub fn within<'a>(name: &'a str, begin: &str, end: &str) -> Option<&'a str> {
     name.strip_prefix(begin)?.strip_suffix(end)
 }
 

@@ -1,6 +1,6 @@
 //! Maps whose types are known only at run time.
 
-use crate::encoded::Encoding;
+use crate::encoded::{Encoding, within};
 use crate::text::Text;
 use crate::unfinished::{SETS_THEM_AGAIN, add_in_steps};
 use anyhow::{Context, Result, bail};
@@ -327,9 +327,7 @@ impl TypeName {
             Err(error) => error,
         };
         // A map of such a type could be made, and every record would be refused.
-        let length = name
-            .strip_prefix("[u8; ")
-            .and_then(|rest| rest.strip_suffix(']')?.parse::<u128>().ok());
+        let length = within(&name, "[u8; ", "]").and_then(|length| length.parse::<u128>().ok());
         if length.is_some_and(|length| length > most) {
             return Err(format!("a {role} has at most {most} bytes"));
         }

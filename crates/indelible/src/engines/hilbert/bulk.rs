@@ -1,10 +1,10 @@
 //! Bulk load: builds a whole index that is not reachable, and makes it the contents of the empty index with one store.
 
-use super::grid::{Reach, sound};
+use super::grid::Reach;
 use super::inner::{Bounds, Child, Entry, Inner, key_of};
 use super::insert::ORDINALS;
 use super::layout::{RootWords, Shape};
-use super::learn::{box_of_most, extent_of};
+use super::learn::extent_by;
 use super::recover::{Found, spread_equals};
 use super::{Tree, root_block_at};
 use crate::concurrency::epochs;
@@ -107,8 +107,7 @@ impl<G: Geometry> Tree<G> {
         if self.grids.get().is_some() {
             return Ok(self.root_block()?.extent());
         }
-        let shapes = records.iter().map(|&(shape, _)| shape);
-        sound::<G>(extent_of(&box_of_most(shapes)))
+        extent_by(records.iter().map(|&(shape, _)| shape))
     }
 
     /// Writes the leaves of the chain, which nothing leads to as yet.

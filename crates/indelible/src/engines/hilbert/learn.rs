@@ -112,7 +112,7 @@ impl Grids {
 }
 
 /// The box of the centres of these geometries, of which there is one at least, but for those that lie far from nearly all others.
-pub(super) fn box_of_most<G: Geometry>(shapes: impl ExactSizeIterator<Item = G> + Clone) -> Rect {
+fn box_of_most<G: Geometry>(shapes: impl ExactSizeIterator<Item = G> + Clone) -> Rect {
     let mut limits = Rect::EVERYTHING;
     let sample = shapes
         .clone()
@@ -142,9 +142,16 @@ pub(super) fn box_of_most<G: Geometry>(shapes: impl ExactSizeIterator<Item = G> 
 }
 
 /// The extent that suits these records, if they show where others will lie.
-pub(super) fn extent_of(records: &Rect) -> Rect {
+fn extent_of(records: &Rect) -> Rect {
     let widths = std::array::from_fn(|axis| width(records, axis));
     widened(records, widths, MARGIN)
+}
+
+/// The first extent of an index, by the geometries that are known then: one at least.
+pub(super) fn extent_by<G: Geometry>(
+    shapes: impl ExactSizeIterator<Item = G> + Clone,
+) -> Result<Rect> {
+    sound::<G>(extent_of(&box_of_most(shapes)))
 }
 
 /// The extent that suits these records if they come in an order. How long their box will become is not known, and so the cells are squares.
@@ -219,7 +226,7 @@ impl<G: Geometry> Tree<G> {
     /// Chooses the grid by the records of the only leaf, which is full and locked. The caller splits the leaf afterwards.
     pub(super) fn choose_grid(&self, leaf: Leaf<'_, G>) -> Result<()> {
         let shapes: Vec<G> = leaf.records().map(|(_, record)| record.shape()).collect();
-        let extent = sound::<G>(extent_of(&box_of_most(shapes.iter().copied())))?;
+        let extent = extent_by(shapes.iter().copied())?;
         let root = self.root_block()?;
         let words = extent.low.iter().chain(&extent.high);
         for (cell, coordinate) in root.extent.iter().zip(words) {
