@@ -83,7 +83,12 @@ impl<const CLASSES: usize> Blocks<CLASSES> {
 
     /// Allocates a block of `bytes`. Its contents are undefined.
     pub(super) fn alloc(&self, bytes: u64) -> Result<Offset> {
-        self.space(bytes).alloc_beside(&self.spaces)
+        self.alloc_sparing(bytes, 0)
+    }
+
+    /// [`alloc`](Self::alloc) that leaves so many blocks of this size free, and takes another extent instead.
+    pub(super) fn alloc_sparing(&self, bytes: u64, spared: usize) -> Result<Offset> {
+        self.space(bytes).alloc_beside(&self.spaces, spared)
     }
 
     /// Allocates a block of `bytes` to which the contents of the block `old` can be moved; its contents are undefined.

@@ -223,6 +223,12 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
     /// Merges nodes that have few records and moves live blocks to the front of the pool. Other threads use the object meanwhile.
     fn compact(&self) -> Result<()>;
 
+    /// Frees space by more than what [`Space`]s give back, for a write of this object that finds none: by a compaction, say. `false` if that would free
+    /// too little to be worth its time; it takes no time to find that out. The thread may be pinned.
+    fn make_room(&self) -> Result<bool> {
+        Ok(false)
+    }
+
     /// Makes durable what the engine keeps back until the object is closed. No other thread uses the object any more. The host calls it when an object of a
     /// pool is closed that may be written; after a crash it has not been called.
     fn before_close(&self) -> Result<()> {

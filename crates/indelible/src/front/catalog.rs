@@ -244,6 +244,22 @@ impl Pool {
             object_format: options.any().format(),
             options: holds.options(encoded),
         };
+        match self.create_entry::<H>(name, signature, options) {
+            Err(Error::NoSpace(_)) => {
+                self.core.give_back_unused();
+                self.create_entry::<H>(name, signature, options)
+            }
+            result => result,
+        }
+    }
+
+    /// Writes an empty object and commits its catalog entry; after an error neither is there. The caller holds the registry of open objects, and no object has this name.
+    fn create_entry<H: Handle>(
+        &self,
+        name: &str,
+        signature: Signature,
+        options: &IndexOptions<H::Kind>,
+    ) -> Result<()> {
         let slot = self.core.prepare_entry(name, signature)?;
         if planted(Bug::CreateCommitsEarly) {
             self.core.commit_entry(slot);

@@ -139,21 +139,32 @@ impl<E: Engine> Host<E> {
     }
 
     /// Frees space for a write that has failed with `NoSpace`. Soon after an open, which blocks of old extents are free is not known
-    /// yet: finishes the sweep. An extent without a block in use can serve blocks of another size only after it has gone back to the
-    /// pool: gives all such extents back.
+    /// yet: finishes the sweep. An extent without a block in use can serve blocks of another size, or another object, only after it has gone back to the
+    /// pool: gives all such extents back, of the other open objects too.
     #[cold]
     fn find_space(&self) -> Result<()> {
         if self.shared.needs_sweep() {
             self.shared.warm_up(&|| true)?;
         }
         self.shared.give_back();
+        self.shared.place.core.give_back_unused();
         Ok(())
     }
 
     /// Does `work`. If it fails with `NoSpace`, frees space and does it once more.
     fn with_space<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
         match work() {
-            Err(Error::NoSpace(_)) => {
+            Err(Error::NoSpace(_)) => self.with_more_space(&mut work),
+            result => result,
+        }
+    }
+
+    /// Does `work`, which has failed with `NoSpace`, once more after it has freed space, and a third time if the engine can free more.
+    #[cold]
+    fn with_more_space<T>(&self, work: &mut dyn FnMut() -> Result<T>) -> Result<T> {
+        self.find_space()?;
+        match as_last_resort(&mut *work) {
+            Err(Error::NoSpace(_)) if self.shared.engine.make_room()? => {
                 self.find_space()?;
                 as_last_resort(work)
             }
@@ -284,8 +295,9 @@ impl<E: Ordered> Host<E> {
         key: u64,
         mut decide: &mut dyn FnMut(Option<u64>) -> Decision,
     ) -> Result<Option<u64>, Box<Error>> {
-        self.find_space()?;
-        as_last_resort(|| self.shared.engine.apply(key, &mut decide))
+        let engine = &self.shared.engine;
+        let mut apply = || engine.apply(key, &mut decide).map_err(|error| *error);
+        self.with_more_space(&mut apply).map_err(Box::new)
     }
 
     pub(crate) fn insert_batch(&self, records: &[(u64, u64)]) -> Result<()> {

@@ -56,16 +56,21 @@ impl State {
         self.open.insert(extent);
     }
 
-    /// Whether there is a free block; forgets that full extents are open.
-    fn has_room(&mut self) -> bool {
+    /// Whether so many blocks are free; forgets that the first extents are open, if they are full.
+    fn has_room_for(&mut self, blocks: usize) -> bool {
         while let Some(extent) = self.open.first() {
             let is_full = |e: &Extent| e.occupancy.is_full();
             if !self.extents.get(extent).is_none_or(is_full) {
-                return true;
+                break;
             }
             self.open.pop_first();
         }
-        false
+        let mut missing = blocks;
+        self.open.iter().any(|extent| {
+            let free = |extent: &Extent| extent.occupancy.room().0;
+            missing = missing.saturating_sub(self.extents.get(extent).map_or(0, free));
+            missing == 0
+        })
     }
 }
 
@@ -146,22 +151,25 @@ impl Space {
 
     /// Allocates a block. Its contents are undefined. Grows the pool if there is no free block.
     pub(crate) fn alloc(&self) -> Result<Offset> {
-        self.alloc_beside(&[])
+        self.alloc_beside(&[], 0)
     }
 
     /// [`alloc`](Self::alloc) for a map of several spaces: before this space takes another extent, the other spaces give back their
     /// extents of which no block is in use. A growing map needs blocks of one size after the other, and each size would keep an
-    /// empty extent.
-    pub(crate) fn alloc_beside(&self, others: &[Arc<Self>]) -> Result<Offset> {
+    /// empty extent. So many free blocks are `spared`: they stay free for a compaction of a full pool.
+    pub(crate) fn alloc_beside(&self, others: &[Arc<Self>], spared: usize) -> Result<Offset> {
         let (block, is_another_extent) = {
             let mut state = self.lock();
             let before = state.open.first().copied();
-            if !state.has_room() && !others.is_empty() {
+            if !state.has_room_for(spared + 1) && !others.is_empty() {
                 drop(state);
                 others
                     .iter()
                     .for_each(|other| other.give_back_without_waiting());
                 state = self.lock();
+            }
+            if spared > 0 && !state.has_room_for(spared + 1) {
+                state.add(self.take_extent()?, blocks_per_extent(self.block_bytes));
             }
             let block = self.alloc_in(&mut state)?;
             (block, state.open.first().copied() != before)

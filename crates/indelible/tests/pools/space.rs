@@ -120,6 +120,40 @@ fn fill_a_pool(kind: Kind) {
 }
 
 #[test]
+fn a_pool_that_was_full_and_cleared_takes_as_much_again() {
+    for kind in KINDS.iter().copied() {
+        let few = few_extents(kind);
+        let place = place();
+        let pool = PoolOptions::new()
+            .max_bytes((1 + 5 * few) * EXTENT)
+            .create(&place.path)
+            .unwrap();
+        let map = map_of(&pool, kind);
+        map.warm_up().unwrap();
+        let small = pool.map::<u64, u64>("small").ok();
+        let first = fill_up(&map);
+        for round in 1..4 {
+            map.clear().unwrap();
+            let records = fill_up(&map);
+            assert!(
+                records * 10 > first * 9,
+                "{kind}, round {round}: {records} records, and {first} before"
+            );
+        }
+        map.clear().unwrap();
+        // A kind that keeps its nodes when their records are removed frees them now.
+        map.compact().unwrap();
+        for other in small.into_iter().chain([pool.map("other").unwrap()]) {
+            assert!(fill_up(&other) > 5000, "{kind}");
+            assert_eq!(other.check().unwrap(), [""; 0]);
+            other.clear().unwrap();
+            other.compact().unwrap();
+        }
+        assert_eq!(map.check().unwrap(), [""; 0]);
+    }
+}
+
+#[test]
 fn a_full_disk_is_an_error_and_never_a_signal() {
     KINDS.iter().copied().for_each(fill_a_disk);
 }

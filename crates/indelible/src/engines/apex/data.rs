@@ -108,6 +108,8 @@ pub(super) struct DataNode {
     /// The number of records when the node was built, or when a structure change last examined the node and left it as
     /// it was; 0 if neither has happened since the pool was opened.
     records_at_review: AtomicUsize,
+    /// Records when the node was to become smaller and there was no space, or the most that a number can say.
+    records_at_failure: AtomicUsize,
     /// Nobody has inserted since the node was built; see I6. Ranges copy the records of such a node without sorting.
     pub(super) is_in_order: AtomicBool,
     /// Held while an extended stash block is added.
@@ -172,6 +174,7 @@ impl DataNode {
             high,
             built: None,
             records_at_review: AtomicUsize::new(0),
+            records_at_failure: AtomicUsize::new(usize::MAX),
             is_in_order: AtomicBool::new(false),
             extending: Mutex::default(),
             replaced: Mutex::default(),

@@ -83,8 +83,9 @@ impl Tree {
                     return Ok(None);
                 }
                 WriteOutcome::RemovedTooSparse(value) => {
-                    if self.restructure(key).is_ok() {
-                        self.is_starved.store(false, Ordering::Relaxed);
+                    // The record is out already, so an error is not the caller's.
+                    if let Ok(true) = self.restructure(key) {
+                        self.starved_from.store(u64::MAX, Ordering::Relaxed);
                     }
                     return Ok(Some(value));
                 }
@@ -208,22 +209,42 @@ impl Tree {
                 self.extend(data)?
             } else {
                 // Without space for a block of that size there may be space for another node.
-                data.prefers_extended_stash() && unless_full(self.extend(data))?
+                let is_preferred = data.prefers_extended_stash() || self.is_starved(data);
+                is_preferred && unless_full(self.extend(data))?
             };
             if is_extended {
                 return Ok(was_changed);
             }
         }
         drop(locked);
-        let is_changed = match self.restructure(key) {
+        let restructured = self.restructure(key);
+        self.note_space(data.bytes, &restructured);
+        match restructured {
             // The pool has no larger node: the stash is extended, as after a structure change.
             Err(Error::NoSpace(_)) if is_last_resort() && !was_changed => {
-                return self.make_space(key, true);
+                self.make_space(key, true)
             }
-            restructured => restructured?,
-        };
-        self.is_starved.store(false, Ordering::Relaxed);
-        Ok(is_changed)
+            restructured => restructured,
+        }
+    }
+
+    /// Whether a structure change of the node would be planned in vain, most likely, since the pool has no space for one. Then the stash is extended
+    /// as long as there is space for that.
+    fn is_starved(&self, data: &DataNode) -> bool {
+        data.bytes >= self.starved_from.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether a structure change of a node of so many bytes has found space.
+    fn note_space(&self, bytes: u64, restructured: &Result<bool>) {
+        match restructured {
+            Err(Error::NoSpace(_)) => {
+                self.starved_from.fetch_min(bytes, Ordering::Relaxed);
+            }
+            Ok(true) if bytes >= self.starved_from.load(Ordering::Relaxed) => {
+                self.starved_from.store(u64::MAX, Ordering::Relaxed);
+            }
+            _ => {}
+        }
     }
 
     /// Restructures the node of `key` before it is full. As the record is already in, an error is not the caller's: if
@@ -231,9 +252,10 @@ impl Tree {
     /// succeeds, no write tries this again, since each try would plan a node in vain.
     #[cold]
     fn restructure_early(&self, key: u64) {
-        if !self.is_starved.load(Ordering::Relaxed) {
-            let result = self.restructure(key);
-            self.is_starved.store(result.is_err(), Ordering::Relaxed);
+        if let Some(data) = self.data_for(key)
+            && !self.is_starved(data)
+        {
+            self.note_space(data.bytes, &self.restructure(key));
         }
     }
 
@@ -533,5 +555,5 @@ fn may_be_too_sparse(data: &DataNode, records: usize) -> bool {
         && data.is_group_under_density(records)
         && data
             .total()
-            .is_some_and(|records| data.is_under_lower_density(records))
+            .is_some_and(|records| data.is_to_shrink(records))
 }

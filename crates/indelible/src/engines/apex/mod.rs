@@ -127,7 +127,7 @@ use plan::NodeLimits;
 use scan::Buffer;
 use std::collections::{HashSet, VecDeque};
 use std::mem::offset_of;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -159,8 +159,8 @@ struct Tree {
     slot: usize,
     limits: NodeLimits,
     changes: Changes,
-    /// The last structure change that was not urgent found no space for a node.
-    is_starved: AtomicBool,
+    /// Structure changes of nodes of at least so many bytes have found no space, and none of these has found any since.
+    starved_from: AtomicU64,
 }
 
 // SAFETY: the mapping at `base` lives as long as `core`, and its contents are accessed through atomics; mirrors consist
@@ -219,7 +219,7 @@ impl Tree {
             core: Arc::clone(core),
             slot,
             changes: Changes::default(),
-            is_starved: AtomicBool::new(false),
+            starved_from: AtomicU64::new(u64::MAX),
         }
     }
 

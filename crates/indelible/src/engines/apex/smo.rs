@@ -193,9 +193,7 @@ impl Tree {
         let data = self.data_of(key)?;
         let is_crowded = data.has_crowded_group(GROUP_RETRAIN_PERCENT);
         let is_fine = |records| {
-            !data.is_over_upper_density(records)
-                && !data.is_under_lower_density(records)
-                && !is_crowded
+            !data.is_over_upper_density(records) && !data.is_to_shrink(records) && !is_crowded
         };
         if data.has_stash_room()
             && !data.is_outside_built_range(key)
@@ -215,8 +213,11 @@ impl Tree {
         // none either.
         if data.is_under_lower_density(records.len()) && data.has_stash_room() {
             let fill = self.limits.fill / SHRINK_FILL_DIVISOR;
-            self.shrink_or_merge(&frozen, &contents, fill)?;
-            return Ok(true);
+            let done = self.shrink_or_merge(&frozen, &contents, fill);
+            if let Err(Error::NoSpace(_)) = done {
+                data.set_not_shrunk(records.len());
+            }
+            return done.map(|()| true);
         }
         let must_retrain = is_crowded
             || contents.trend != Trend::Mixed

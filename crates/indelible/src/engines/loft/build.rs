@@ -13,6 +13,7 @@ use super::node::{Block, Bucket, Child, Node};
 use super::plan::{Growth, Plan, Record, need_all_sizes};
 use super::tuning::Samples;
 use crate::Result;
+use crate::engines::blocks::SMALLEST_BLOCK;
 use crate::pmem::Pm;
 use crate::pmem::geometry::{sized, sized_in_tests};
 use crate::pool::Offset;
@@ -31,6 +32,10 @@ const RECORDS_PER_PART: usize = 128;
 /// How many times as many keys as its parent's parts have the parts of an inner node have that lies above or below these. So what keys that
 /// ascend make is not a chain that grows with their number: after 16 such nodes there is no key above.
 const OUTER_GROWTH: u64 = 16;
+
+/// Blocks of the smallest size that only compactions get: in a full pool of which many records have been removed, one block for a node with few
+/// records is enough to free the larger ones that the records lay in. A compaction frees an extent of the largest nodes with eight.
+pub(super) const SPARED_BLOCKS: usize = sized(16, 0);
 
 /// Parts of the inner node that fills the smallest block, as a power of two.
 const LEAST_LOG_PARTS: u32 = sized(4, 1) as u32;
@@ -433,7 +438,7 @@ impl Index {
     /// An empty bucket, which is durable after the next fence.
     pub(super) fn new_bucket(&self, level: u32) -> Result<Block> {
         let bytes = bucket_bytes(level);
-        let offset = self.blocks.alloc(bytes)?;
+        let offset = self.alloc(bytes, false)?;
         let block = self.block_at(offset, bytes);
         let mut image = vec![BUCKET_MARK | bytes, NO_LINK];
         (0..bucket_slots(bytes)).for_each(|_| image.extend([bare(state::EMPTY), 0]));
@@ -454,12 +459,18 @@ impl Index {
         fill(&self.pm, block.cells(), image);
     }
 
+    fn alloc(&self, bytes: u64, has_spared: bool) -> Result<Offset> {
+        let is_spared = bytes == SMALLEST_BLOCK && !has_spared;
+        let spared = if is_spared { SPARED_BLOCKS } else { 0 };
+        self.blocks.alloc_sparing(bytes, spared)
+    }
+
     fn new_block(&self, built: &mut Built<'_>, bytes: u64, plan: &Plan<'_>) -> Result<Block> {
         if plan.on_heap {
             return Ok(Block::on_heap(bytes));
         }
         let offset = match plan.surplus {
-            None => self.blocks.alloc(bytes)?,
+            None => self.alloc(bytes, plan.has_spared)?,
             Some((surplus, old)) => self
                 .blocks
                 .alloc_before(old, bytes, surplus)

@@ -12,16 +12,19 @@ use super::search::End;
 use super::tuning::WIDE_WINDOW;
 use crate::Result;
 use crate::concurrency::epochs;
+use crate::concurrency::sync::lock;
 use crate::engines::blocks::Surplus;
 use crate::engines::unless_full;
 use crate::pmem::geometry::sized_in_tests;
-use crate::pool::Offset;
+use crate::pool::{EXTENT_BYTES, Offset};
 use std::sync::atomic::Ordering;
 
 /// A node is laid out anew if it has fewer records than this share of its slots, in percent.
 const COLD_PERCENT: usize = 64;
 /// Slots per hundred records in a node that is laid out anew for space.
 const COLD_EXPANSION: u64 = 125;
+/// A map is sparse if the slots of its records would fill less than one part in so many of its extents.
+const SPARSE_DIVISOR: u64 = 4;
 /// Rounds in which blocks are moved to the front, at most.
 const ROUNDS: usize = 4;
 
@@ -39,6 +42,21 @@ fn most_to_rebuild(surplus: &Surplus) -> usize {
 }
 
 impl Index {
+    /// Compacts the map if a write finds no space, the records are few for its extents, and more extents have come since the last compaction: slots of
+    /// records that were removed are used again only after their nodes have been replaced. Threads that find no space at the same time wait for one of them.
+    pub(super) fn compact_if_sparse(&self) -> Result<bool> {
+        let mut compacted = lock(&self.compacted_to);
+        let extents = self.blocks.extents();
+        let bytes = self.locks.total() * size_of::<Slot>() as u64;
+        let is_sparse = bytes * SPARSE_DIVISOR < extents * EXTENT_BYTES;
+        if !is_sparse || extents <= *compacted || !self.locks.count.is_complete() {
+            return Ok(false);
+        }
+        self.compact_all()?;
+        *compacted = self.blocks.extents();
+        Ok(*compacted < extents)
+    }
+
     pub(super) fn compact_all(&self) -> Result<()> {
         self.wait_for_copies();
         self.for_each_child_of_root(|root, index| {
@@ -222,6 +240,7 @@ impl Index {
             // What is left may be little, and each size of blocks takes an extent at least.
             has_all_sizes: self.locks.count.is_complete() && need_all_sizes(bytes),
             surplus: surplus.map(|surplus| (surplus, Offset::MAX)),
+            has_spared: true,
             ..self.plan()
         }
     }

@@ -131,6 +131,8 @@ pub(crate) struct Index {
     touching: Mutex<()>,
     retired: RetiredParts,
     changes: Changes,
+    /// Extents that the map had after the last compaction for want of space. Locked by the thread that compacts.
+    compacted_to: Mutex<u64>,
 }
 
 /// What has changed in the structure since the open.
@@ -173,6 +175,7 @@ impl Index {
             touching: Mutex::default(),
             retired: RetiredParts::default(),
             changes: Changes::default(),
+            compacted_to: Mutex::default(),
         }
     }
 
@@ -253,6 +256,10 @@ impl Engine for Index {
 
     fn compact(&self) -> Result<()> {
         self.compact_all()
+    }
+
+    fn make_room(&self) -> Result<bool> {
+        self.compact_if_sparse()
     }
 }
 

@@ -202,7 +202,7 @@ impl Tree {
 
     fn alloc_leaf_of(&self, size: Size) -> Result<Child> {
         let spaces = &self.home.spaces;
-        let block = spaces[size.class()].alloc_beside(&spaces[..])?;
+        let block = spaces[size.class()].alloc_beside(&spaces[..], 0)?;
         Ok(Child::leaf(block, size))
     }
 

@@ -261,12 +261,17 @@ impl PoolCore {
         self.mapping.expect_synced()
     }
 
-    /// Cuts free extents off the end of the file, and returns how many bytes.
-    pub(crate) fn shrink(&self) -> Result<u64> {
-        self.expect_superblock_sound()?;
+    /// Gives the extents of all open objects back of which no block is in use. Does not wait for readers.
+    pub(crate) fn give_back_unused(&self) {
         for space in lock(&self.spaces).iter().filter_map(Weak::upgrade) {
             space.give_back_without_waiting();
         }
+    }
+
+    /// Cuts free extents off the end of the file, and returns how many bytes.
+    pub(crate) fn shrink(&self) -> Result<u64> {
+        self.expect_superblock_sound()?;
+        self.give_back_unused();
         let growth = &mut *lock(&self.growth);
         let made = growth.stop_ready_ahead();
         growth.forget_refusal();

@@ -51,6 +51,18 @@ impl DataNode {
             && (records == 0 || self.bytes > MIN_DATA_BYTES)
     }
 
+    /// Whether a node with this many records should become smaller now: also if the last attempt has found no space, once half of the records
+    /// that it had then are gone.
+    pub(in crate::engines::apex) fn is_to_shrink(&self, records: usize) -> bool {
+        let before = self.records_at_failure.load(Ordering::Relaxed);
+        self.is_under_lower_density(records) && records <= before / 2
+    }
+
+    /// Notes that there was no space to make the node smaller when it had this many records.
+    pub(in crate::engines::apex) fn set_not_shrunk(&self, records: usize) {
+        self.records_at_failure.store(records, Ordering::Relaxed);
+    }
+
     /// Whether a node without a free stash slot gets an extended stash block, rather than a rebuild.
     pub(in crate::engines::apex) fn prefers_extended_stash(&self) -> bool {
         self.total().is_some_and(|records| {
