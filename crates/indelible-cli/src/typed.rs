@@ -4,7 +4,7 @@ use crate::encoded::{Encoding, within};
 use crate::text::Text;
 use crate::unfinished::{SETS_THEM_AGAIN, add_in_steps};
 use anyhow::{Context, Result, bail};
-use indelible::{Error, Key, Map, MapOptions, MapStat, Pool, Type, Value};
+use indelible::{BytesMap, Error, Key, Map, MapOptions, MapStat, Pool, Type, Value};
 use std::ops::Bound;
 
 /// How the keys or the values of one type are read and written as text, by way of the words that a map stores.
@@ -326,7 +326,7 @@ impl TypeName {
             }
             Err(error) => error,
         };
-        // A map of such a type could be made, and every record would be refused.
+        // No record could have such a type. The library says so of every type, but not of an array whose length is none in this program.
         let length = within(&name, "[u8; ", "]").and_then(|length| length.parse::<u128>().ok());
         if length.is_some_and(|length| length > most) {
             return Err(format!("a {role} has at most {most} bytes"));
@@ -346,8 +346,8 @@ impl TypeName {
 const MOST_NAME_BYTES: usize = 512;
 
 /// What a typed map has records of, and how many bytes of it at most.
-const KEY: (&str, u128) = ("key", 64 << 10);
-const VALUE: (&str, u128) = ("value", 1 << 30);
+const KEY: (&str, u128) = ("key", BytesMap::MOST_KEY_BYTES as u128);
+const VALUE: (&str, u128) = ("value", BytesMap::MOST_VALUE_BYTES as u128);
 
 /// The types that have more than 8 bytes, as help and errors list them.
 pub const WIDE_TYPES: &str = "u128, i128, bytesN, String (or string, str, text), Vec<u8> (or bytes), and as keys Option<T> and tuples such as '(u32, String)'";

@@ -387,6 +387,14 @@ fn arrays_that_no_record_can_have_are_refused_before_there_is_a_map() {
             "--value-type bytes1073741825",
             "a value has at most 1073741824 bytes",
         ),
+        (
+            "--key-type (u32,bytes65533)",
+            "a key of the type (u32, [u8; 65533]) has at least 65537 bytes, and a key has at most 65536",
+        ),
+        (
+            "--key-type Option<bytes65536>",
+            "with a Some has at least 65537 bytes",
+        ),
     ] {
         let refused = cli.fails(&format!("create t.pool n {types}"));
         assert!(refused.contains(why), "{types}: {refused}");

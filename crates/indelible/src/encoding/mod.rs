@@ -48,7 +48,7 @@ mod value;
 pub use self::postcard::Postcard;
 pub use key::{AsKey, Begins, KeyBuffer, KeyPrefix, OrderedKey, Place};
 pub use names::TypeCodes;
-pub(crate) use names::{CODE_BYTES, names_of};
+pub(crate) use names::{CODE_BYTES, Lengths, lengths_of, names_of};
 #[cfg(feature = "zerocopy")]
 pub use plain::Plain;
 pub use value::{AsValue, Named, StoredValue};

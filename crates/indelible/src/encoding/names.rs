@@ -15,6 +15,7 @@
 //! A number has 7 bits in each byte, the lowest first; the last byte has bit 7 clear. A name is its length in one byte, and its bytes in UTF-8. The codes
 //! of the key are followed by those of the value and by zeros.
 
+use super::Place;
 use crate::{Error, Result};
 
 /// Bytes of a catalog entry that keep both types.
@@ -211,6 +212,95 @@ fn take_type(codes: &mut &[u8]) -> Option<String> {
     }
 }
 
+/// How many bytes encodings of a type have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lengths {
+    /// The shortest encoding.
+    pub(crate) least: u64,
+    /// The shortest encodings of which each has one of the `Option`s within set to `Some`: the longest of these. If it is too long, there is an `Option` that can
+    /// only be `None`.
+    pub(crate) least_with_some: u64,
+}
+
+impl Lengths {
+    fn of(bytes: u64) -> Self {
+        Self {
+            least: bytes,
+            least_with_some: bytes,
+        }
+    }
+
+    /// Those of two fields of a tuple, one behind the other.
+    fn and(self, other: Self) -> Self {
+        let with_some = |some: Self, shortest: Self| {
+            let most = some.least_with_some;
+            most.saturating_add(shortest.least)
+        };
+        Self {
+            least: self.least.saturating_add(other.least),
+            least_with_some: with_some(self, other).max(with_some(other, self)),
+        }
+    }
+}
+
+/// The lengths of encodings of the type of keys and of that of values, if an entry of the catalog has types that this version knows.
+pub(crate) fn lengths_of(entry: &[u8; CODE_BYTES]) -> Option<[Lengths; 2]> {
+    let mut codes = &entry[..];
+    Some([
+        take_lengths(&mut codes, Place::End)?,
+        take_lengths(&mut codes, Place::End)?,
+    ])
+}
+
+/// Takes one type off the codes. The depth is limited by the length of an entry.
+fn take_lengths(codes: &mut &[u8], place: Place) -> Option<Lengths> {
+    let code = Code::of(*codes.split_off_first()?)?;
+    let mut tuple = |fields: usize| {
+        let mut all = Lengths::of(0);
+        for field in 1..=fields {
+            let place = if field < fields { Place::Inside } else { place };
+            all = all.and(take_lengths(codes, place)?);
+        }
+        Some(all)
+    };
+    Some(match code {
+        Code::Tuple2 => tuple(2)?,
+        Code::Tuple3 => tuple(3)?,
+        Code::Tuple4 => tuple(4)?,
+        Code::Tuple5 => tuple(5)?,
+        Code::Tuple6 => tuple(6)?,
+        Code::U8 | Code::I8 | Code::Bool => Lengths::of(1),
+        Code::U16 | Code::I16 => Lengths::of(2),
+        // As a value it has one byte more, which matters to no limit.
+        Code::Char => Lengths::of(3),
+        Code::U32 | Code::I32 | Code::F32 => Lengths::of(4),
+        Code::U64 | Code::I64 | Code::F64 => Lengths::of(8),
+        Code::U128 | Code::I128 => Lengths::of(16),
+        Code::String | Code::Bytes => Lengths::of(match place {
+            Place::Inside => 2,
+            Place::End => 0,
+        }),
+        Code::Array => Lengths::of(take_number(codes)?),
+        Code::Option => {
+            let inner = take_lengths(codes, place)?;
+            Lengths {
+                least: 1,
+                least_with_some: inner.least_with_some.saturating_add(1),
+            }
+        }
+        Code::Plain => {
+            take_name(codes)?;
+            Lengths::of(take_number(codes)?)
+        }
+        // How long their encodings are is known to the program alone.
+        Code::Own | Code::Postcard => {
+            take_name(codes)?;
+            Lengths::of(0)
+        }
+        Code::Unit => Lengths::of(0),
+    })
+}
+
 fn take_number(codes: &mut &[u8]) -> Option<u64> {
     let mut number = 0;
     for shift in (0..63).step_by(7) {
@@ -241,7 +331,38 @@ mod tests {
         fn any_codes_are_read_without_a_panic(codes in any::<[u8; CODE_BYTES]>()) {
             names_of(&codes);
             names_of(&codes.map(|byte| byte % 70));
+            lengths_of(&codes);
+            let codes = codes.map(|byte| byte % 70);
+            assert!(names_of(&codes).is_none() || lengths_of(&codes).is_some());
         }
+    }
+
+    #[test]
+    fn the_shortest_encodings_are_known() {
+        for (key, least, least_with_some) in [
+            ("u8", 1, 1),
+            ("String", 0, 0),
+            ("(String, String)", 2, 2),
+            ("[u8; 300]", 300, 300),
+            ("Option<(String, char)>", 1, 6),
+            ("(Option<[u8; 9]>, Option<[u8; 7]>)", 2, 11),
+            ("(u32, Option<Option<i128>>, f64, bool)", 14, 31),
+            ("((Option<u16>, Vec<u8>), Option<u64>)", 4, 12),
+        ] {
+            let codes = TypeCodes::of_names(key, "u64").unwrap();
+            let [of_key, of_value] = lengths_of(&codes.for_catalog().unwrap()).unwrap();
+            let expected = Lengths {
+                least,
+                least_with_some,
+            };
+            assert_eq!(of_key, expected, "{key}");
+            assert_eq!(of_value, Lengths::of(8));
+        }
+        // The longest arrays that a catalog entry can say are no overflow.
+        let most = usize::MAX >> 1;
+        let codes = TypeCodes::of_names(&format!("(u8, [u8; {most}])"), "u64").unwrap();
+        let [key, _] = lengths_of(&codes.for_catalog().unwrap()).unwrap();
+        assert_eq!(key.least, most as u64 + 1);
     }
 
     #[test]

@@ -27,7 +27,7 @@ use std::borrow::Cow;
 
 /// A persistent ordered map from byte strings to byte strings: a named index in a [`Pool`](crate::Pool).
 ///
-/// Keys have 0 bytes to 64 KiB, values 0 bytes to 1 GiB, of any content; keys are ordered as `memcmp` orders them, and a key that another one begins with
+/// Keys have 0 bytes to 64 KiB ([`MOST_KEY_BYTES`](Self::MOST_KEY_BYTES)), values 0 bytes to 1 GiB ([`MOST_VALUE_BYTES`](Self::MOST_VALUE_BYTES)), of any content; keys are ordered as `memcmp` orders them, and a key that another one begins with
 /// comes before it. Whatever is `AsRef<[u8]>` is taken: `&str`, `String`, `Vec<u8>`, `[u8; 16]`.
 ///
 /// A `BytesMap` is a handle: cloning it is cheap, it has no lifetime, and it keeps the pool open. All methods take `&self` and may be called
@@ -88,6 +88,36 @@ impl std::fmt::Debug for BytesMap {
 }
 
 impl BytesMap {
+    /// Bytes in the longest key: 65,536, which are 64 KiB. Of a [`TypedMap`](super::TypedMap) it is the encoding of the key that has these.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// use indelible::BytesMap;
+    /// # let map = indelible::Pool::in_memory()?.bytes("m")?;
+    /// let longest = vec![7; BytesMap::MOST_KEY_BYTES];
+    /// map.insert(&longest, "")?;
+    /// assert!(map.insert([&longest[..], b"7"].concat(), "").is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub const MOST_KEY_BYTES: usize = AnyStrings::MOST_BYTES[0] as usize;
+
+    /// Bytes in the longest value: 1,073,741,824, which are 1 GiB. Of a [`TypedMap`](super::TypedMap) it is the encoding of the value that has these.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> indelible::Result<()> {
+    /// use indelible::BytesMap;
+    /// # let map = indelible::Pool::in_memory()?.bytes("m")?;
+    /// assert!(map.value_writer("film", BytesMap::MOST_VALUE_BYTES + 1).is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub const MOST_VALUE_BYTES: u64 = AnyStrings::MOST_BYTES[1];
+
     pub(super) fn new(index: AnyStrings) -> Self {
         Self { index }
     }

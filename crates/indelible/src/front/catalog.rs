@@ -1,7 +1,7 @@
 //! Objects in the catalog of a pool: found by name, compared with what is asked for, created, opened once.
 
 use super::{IndexOptions, MapInfo, Pool, SpatialInfo, Type};
-use crate::encoding::{CODE_BYTES, names_of};
+use crate::encoding::{CODE_BYTES, Lengths, lengths_of, names_of};
 use crate::engines::{
     FamilyOptions, IndexKind, Kind, Place, STRING_OPTION_BYTES, SpatialKind, StringKind,
 };
@@ -80,6 +80,39 @@ impl Holds {
             types.copy_from_slice(&codes);
         }
         engine
+    }
+}
+
+impl Holds {
+    /// An error if the types of a typed map are so long that no record, or no `Some` of an `Option` in its key, can be stored. Asked when the map is created, and not
+    /// when it is opened: a map that is there may have records all the same, whose keys are `None`.
+    fn expect_storable(self) -> Result<()> {
+        let Self::Typed(codes) = self else {
+            return Ok(());
+        };
+        let (Some(names), Some(lengths)) = (names_of(&codes), lengths_of(&codes)) else {
+            // Such types do not come here: they have been refused with a better error.
+            return Ok(());
+        };
+        let roles = ["key", "value"].into_iter().zip(AnyStrings::MOST_BYTES);
+        for ((role, most), (name, lengths)) in roles.zip(names.into_iter().zip(lengths)) {
+            let Lengths {
+                least,
+                least_with_some,
+            } = lengths;
+            let refused = |has: &str, bytes: u64| {
+                let limit = format!("and a {role} has at most {most}");
+                Err(Error::BadOption(format!("{has} {bytes} bytes, {limit}")))
+            };
+            if least > most {
+                return refused(&format!("a {role} of the type {name} has at least"), least);
+            }
+            if least_with_some > most {
+                let has = format!("a {role} of the type {name} with a Some has at least");
+                return refused(&has, least_with_some);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -238,6 +271,7 @@ impl Pool {
         if self.find(name).is_ok() {
             return Ok(());
         }
+        holds.expect_storable()?;
         let signature = Signature {
             kind: options.kind().code(),
             types: holds.codes(),

@@ -31,7 +31,7 @@ use std::marker::PhantomData;
 /// what `serde` serializes (`Postcard<T>`, with the feature `serde`), and types that implement [`StoredValue`]. Keys and values are given as whatever is [`AsKey`] and
 /// [`AsValue`] of their types, so that no `String` has to be made for a lookup.
 ///
-/// It is a [`BytesMap`] of the encodings. A key has at most 64 KiB encoded, a value 1 GiB. If keys and values
+/// It is a [`BytesMap`] of the encodings. A key has at most 64 KiB encoded ([`BytesMap::MOST_KEY_BYTES`]), a value 1 GiB ([`BytesMap::MOST_VALUE_BYTES`]). If keys and values
 /// both have at most 8 bytes, [`Pool::map`](crate::Pool::map) makes a [`Map`](crate::Map) of words, which is several times as fast.
 ///
 /// A `TypedMap` is a handle: cloning it is cheap, it has no lifetime, and it keeps the pool open. All methods take `&self` and may be called

@@ -5,7 +5,7 @@ use super::{Host, StringStat};
 use crate::Result;
 use crate::engines::{
     self, AnyStringOptions, Current, Engine, LastPart, LongValue, Place, ReadableValue,
-    StringBuffer, StringDecision, StringKind, StringRange, StringRecord, string_engines,
+    StringBuffer, StringDecision, StringKind, StringRange, StringRecord, Strings, string_engines,
 };
 use crate::pool::{Object, Signature};
 use std::sync::Arc;
@@ -68,6 +68,18 @@ macro_rules! any_strings {
         }
 
         impl AnyStrings {
+            /// Bytes in the longest key, and in the longest value, which are the same for all kinds: programs know them as constants.
+            pub(crate) const MOST_BYTES: [u64; 2] = {
+                let of_kinds = [$(<engines::$folder::Index as Strings>::MOST_BYTES,)+];
+                let [most_key, most_value] = of_kinds[0];
+                let mut kind = 1;
+                while kind < of_kinds.len() {
+                    assert!(of_kinds[kind][0] == most_key && of_kinds[kind][1] == most_value);
+                    kind += 1;
+                }
+                of_kinds[0]
+            };
+
             pub(crate) fn name(&self) -> String {
                 each!(self, host => host.name())
             }

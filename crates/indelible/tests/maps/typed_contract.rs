@@ -2,8 +2,8 @@
 
 use crate::typed_model::{contract, string};
 use indelible::{
-    AsValue, Begins, BytesOptions, Error, OrderedKey, Pool, Result, StoredValue, StringKind,
-    TypeCodes,
+    AsValue, Begins, BytesMap, BytesOptions, Error, OrderedKey, Pool, Result, StoredValue,
+    StringKind, TypeCodes,
 };
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -216,6 +216,65 @@ fn a_key_that_is_too_long_encoded_is_refused() {
     ));
     assert_eq!(map.get(&key).unwrap(), None);
     assert!(map.is_empty().unwrap());
+}
+
+#[test]
+fn types_of_which_no_record_can_be_stored_are_refused_before_there_is_a_map() {
+    fn refused<K: OrderedKey, V: StoredValue>(why: &str) {
+        let pool = Pool::in_memory().unwrap();
+        match pool.typed::<K, V>("m") {
+            Err(Error::BadOption(message)) => assert_eq!(message, why),
+            other => panic!("{other:?}"),
+        }
+        assert!(pool.typed_maps().is_empty() && !pool.has_object("m"));
+    }
+    fn taken<K: OrderedKey, V: StoredValue>(key: K, value: V) {
+        let pool = Pool::in_memory().unwrap();
+        let map = pool.typed::<K, V>("m").unwrap();
+        map.insert(key, value).unwrap();
+        assert_eq!(map.len().unwrap(), 1);
+    }
+    let limit = "bytes, and a key has at most 65536";
+    refused::<[u8; 65_537], u8>(&format!(
+        "a key of the type [u8; 65537] has at least 65537 {limit}"
+    ));
+    refused::<([u8; 65_000], u32, String, [u8; 531]), ()>(&format!(
+        "a key of the type ([u8; 65000], u32, String, [u8; 531]) has at least 65537 {limit}"
+    ));
+    refused::<Option<[u8; 65_536]>, ()>(&format!(
+        "a key of the type Option<[u8; 65536]> with a Some has at least 65537 {limit}"
+    ));
+    refused::<(u8, Option<(bool, [u8; 65_534])>), ()>(&format!(
+        "a key of the type (u8, Option<(bool, [u8; 65534])>) with a Some has at least 65537 {limit}"
+    ));
+    refused::<u8, [u8; (1 << 30) + 1]>(
+        "a value of the type [u8; 1073741825] has at least 1073741825 bytes, and a value has at most 1073741824",
+    );
+    // What can be stored is taken, up to the last byte.
+    assert_eq!(BytesMap::MOST_KEY_BYTES, 65_536);
+    taken([7; BytesMap::MOST_KEY_BYTES], 1_u8);
+    taken((1_u8, String::new(), [7; 65_533]), ());
+    taken(Some([7; 65_535]), ());
+    taken((1_u8, Some((true, [7; 65_533]))), ());
+    // Each of these fits with one `Some`, though not with two.
+    taken((Some([7; 40_000]), None::<[u8; 40_000]>), ());
+    // Of such a type there is no value, but there is a map.
+    let pool = Pool::in_memory().unwrap();
+    pool.typed::<u8, [u8; BytesMap::MOST_VALUE_BYTES as usize]>("m")
+        .unwrap();
+    // Tools that have names and no types.
+    let named = |key: &str, value: &str| {
+        pool.typed_as_bytes_with("named", key, value, BytesOptions::default())
+            .unwrap_err()
+            .to_string()
+    };
+    let by_name = named("(u8, Option<[u8; 65535]>)", "u8");
+    assert!(
+        by_name.contains("with a Some has at least 65537"),
+        "{by_name}"
+    );
+    assert!(named("u8", "[u8; 9223372036854775807]").contains("1073741824"));
+    assert!(!pool.has_object("named"));
 }
 
 fn wrong_type<T: Debug>(result: Result<T>) -> [String; 2] {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// Bytes in the longest key.
 pub(crate) const MOST_KEY_BYTES: usize = 64 << 10;
-/// Bytes in the longest value: 1 GiB.
+/// Bytes in the longest value: 1 GiB (64 KiB in the crash checker).
 pub(crate) const MOST_VALUE_BYTES: u64 = crate::pmem::geometry::sized(1 << 30, 64 << 10) as u64;
 
 /// Bytes that are stored between two fences: so that in a pool with a log no record of the log gets larger.

@@ -44,7 +44,8 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`Error::WrongType`] if the name is that of something else; [`Error::BadOption`] if the types have more than 22 bytes in the catalog;
+    /// [`Error::WrongType`] if the name is that of something else; [`Error::BadOption`] if the types have more than 22 bytes in the catalog, or if the map is not there and
+    /// no record of them could be stored, since an array of bytes is too long: also one in a tuple, or in an `Option`, which could only be `None`;
     /// [`Error::BadName`], [`Error::TooManyMaps`], [`Error::NoSpace`], [`Error::ReadOnly`] (it is not there), [`Error::Damaged`].
     ///
     /// # Examples
@@ -97,7 +98,7 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuchMap`], [`Error::WrongType`], [`Error::Damaged`]; [`Error::BadOption`] as [`typed`](Self::typed).
+    /// [`Error::NoSuchMap`], [`Error::WrongType`], [`Error::Damaged`]; [`Error::BadOption`] if the types have more than 22 bytes in the catalog.
     ///
     /// # Examples
     ///
