@@ -196,3 +196,11 @@ fn follow_link_to_new_block(kind: Kind, pool: &Pool, file: &Words, at: u64, node
         assert_eq!(map.get(u64::MAX - i).unwrap(), Some(i), "{kind}");
     }
 }
+
+/// What `work` returns, which must not go on for ever.
+pub(super) fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, is_done) = std::sync::mpsc::channel();
+    std::thread::spawn(move || done.send(work()));
+    let result = is_done.recv_timeout(std::time::Duration::from_secs(120));
+    result.expect("it goes on for ever")
+}

@@ -3,16 +3,47 @@
 use super::map::damaged_value;
 use super::range::{damaged_record, encode_bounds};
 use super::{Key, Map, Value};
-use crate::Result;
 use crate::engines::Decision;
 use crate::host::{AnyCursor, Handle};
 use crate::pool::OneWait;
+use crate::{Error, Result};
 use std::borrow::Borrow;
 use std::ops::RangeBounds;
 
 /// Records that [`Map::extend`] collects before it writes them, and the other maps too: of words 64 KiB of keys and values, which fit the second-level cache, and enough that
 /// sorting them makes neighbours meet in the same nodes.
 pub(super) const EXTEND_RECORDS: usize = 4096;
+
+/// Rounds in which the key at one end of a map is not found by its removal, before that is damage.
+const MOST_MISSES: u32 = 1000;
+
+/// The rounds of [`Map::pop_first`] and its like in which the key that was at the end was gone when it was to be removed. Another thread may have removed it, and
+/// may have put the same key there again, but not so often in a row, each time between the two steps of this thread, and never so that this one finds the map empty. A
+/// key in a damaged node that ranges read and lookups do not find, as one with a wrong fingerprint, would be tried again for ever.
+#[derive(Default)]
+pub(super) struct Misses<K> {
+    last: Option<K>,
+    in_a_row: u32,
+}
+
+impl<K: PartialEq> Misses<K> {
+    /// Counts a round.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Damaged`] after too many rounds with the same key.
+    pub(super) fn add(&mut self, key: K) -> Result<()> {
+        if self.last.as_ref() != Some(&key) {
+            (self.last, self.in_a_row) = (Some(key), 0);
+        }
+        self.in_a_row += 1;
+        if self.in_a_row < MOST_MISSES {
+            return Ok(());
+        }
+        let what = "the key at one end of the map is read by ranges, and lookups do not find it";
+        Err(Error::Damaged(what.into()))
+    }
+}
 
 impl<K: Key, V: Value> Map<K, V> {
     /// Inserts all `records`, in an order of its own choice; of records with equal keys the last one wins.
@@ -218,11 +249,13 @@ impl<K: Key, V: Value> Map<K, V> {
 
     fn pop(&self, find: impl Fn(&Self) -> Result<Option<(K, V)>>) -> Result<Option<(K, V)>> {
         self.index().expect_writable()?;
+        let mut misses = Misses::default();
         while let Some((key, _)) = find(self)? {
             // The value may have changed since: what counts is the one that is removed.
             if let Some(value) = self.remove(key)? {
                 return Ok(Some((key, value)));
             }
+            misses.add(key.encode()?)?;
         }
         Ok(None)
     }

@@ -1,7 +1,7 @@
 //! Links of an LB+-Tree in the file, and what only an LB+-Tree can suffer from.
 
 use super::layout::{Block, Header, Slot, fingerprint};
-use crate::engines::damage::{Damage, RECORDS, Words, is_damaged, key, load};
+use crate::engines::damage::{Damage, RECORDS, Words, in_time, is_damaged, key, load};
 use crate::engines::slots;
 use crate::{Kind, Map, Pool};
 use std::mem::offset_of;
@@ -131,4 +131,25 @@ fn a_leaf_with_keys_of_its_right_neighbours_is_an_error() {
             }
         }
     }
+}
+
+#[test]
+fn a_key_with_a_wrong_fingerprint_at_an_end_is_an_error_for_pop() {
+    let map = damaged(|file| {
+        let links = Links.links(file);
+        for link in [links[0], links[links.len() - 1]] {
+            let leaf = file.get(link);
+            file.set(leaf, file.get(leaf) ^ 0x0101_0101_0101_0000);
+            file.set(leaf + 8, file.get(leaf + 8) ^ 0x0101_0101_0101_0101);
+        }
+    });
+    let records = map.len().unwrap();
+    in_time({
+        let map = map.clone();
+        move || {
+            assert!(is_damaged(map.pop_first()));
+            assert!(is_damaged(map.pop_last()));
+        }
+    });
+    assert_eq!(map.len().unwrap(), records);
 }

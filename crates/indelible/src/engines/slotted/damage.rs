@@ -2,8 +2,8 @@
 //!
 //! The test that the engines of words share fills maps of words. Here the same is done with byte strings.
 
-use super::layout::{CommitWord, HEADER_WORDS, LENGTHS_BYTES, Lengths, PLACES, SIBLING, byte_of};
-use crate::engines::damage::{Words, is_damaged};
+use super::layout::{CommitWord, FINGERPRINTS, HEADER_WORDS, LENGTHS_BYTES, Lengths, PLACES, SIBLING, byte_of};
+use crate::engines::damage::{Words, in_time, is_damaged};
 use crate::{BytesMap, Pool};
 use std::path::PathBuf;
 
@@ -392,4 +392,52 @@ fn a_signpost_that_leads_out_of_the_file_is_an_error_for_batches_too() {
     assert!(is_damaged(map.get(&behind)));
     drop(map);
     loaded.assert_others_are_well(&pool);
+}
+
+/// Gives all keys of the leaf that a link leads to other fingerprints than they have.
+fn change_fingerprints(file: &Words, link: u64) {
+    let fingerprints = file.get(link) + 8 * FINGERPRINTS as u64;
+    for word in (0..3).map(|word| fingerprints + 8 * word) {
+        file.set(word, file.get(word) ^ u64::from_ne_bytes([1; 8]));
+    }
+}
+
+/// Ranges read such keys, and lookups do not find them.
+#[test]
+fn a_key_with_a_wrong_fingerprint_at_an_end_is_an_error_for_pop() {
+    let loaded = Loaded::new();
+    let file = Words::open(&loaded.path());
+    let links = links(&file);
+    change_fingerprints(&file, links[0]);
+    change_fingerprints(&file, links[links.len() - 1]);
+    let pool = Pool::open(loaded.path()).unwrap();
+    let map = pool.open_bytes("m").unwrap();
+    in_time(move || {
+        assert!(is_damaged(map.pop_first()));
+        assert!(is_damaged(map.pop_last()));
+        assert_eq!(map.len().unwrap(), RECORDS);
+    });
+    loaded.assert_others_are_well(&pool);
+}
+
+#[test]
+fn a_key_with_a_wrong_fingerprint_at_an_end_is_an_error_for_pop_of_a_typed_map() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("damaged.pool");
+    let pool = Pool::create(&path).unwrap();
+    let map = pool.typed::<u32, String>("m").unwrap();
+    map.extend((0..1000).map(|i| (i, format!("{i}")))).unwrap();
+    drop(map);
+    pool.close().unwrap();
+    let file = Words::open(&path);
+    let links = links(&file);
+    change_fingerprints(&file, links[0]);
+    change_fingerprints(&file, links[links.len() - 1]);
+    let pool = Pool::open(&path).unwrap();
+    let map = pool.open_typed::<u32, String>("m").unwrap();
+    in_time(move || {
+        assert!(is_damaged(map.pop_first()));
+        assert!(is_damaged(map.pop_last()));
+        assert_eq!(map.len().unwrap(), 1000);
+    });
 }

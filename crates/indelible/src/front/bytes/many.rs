@@ -3,7 +3,7 @@
 use super::{BytesKeys, BytesMap, BytesRange};
 use crate::Result;
 use crate::engines::{Current, StringDecision};
-use crate::front::many::EXTEND_RECORDS;
+use crate::front::many::{EXTEND_RECORDS, Misses};
 use crate::host::Handle;
 use std::ops::RangeBounds;
 
@@ -255,10 +255,12 @@ impl BytesMap {
         end: impl Fn(&mut BytesKeys) -> Option<Result<Vec<u8>>>,
     ) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         self.index.expect_writable()?;
+        let mut misses = Misses::default();
         while let Some(key) = end(&mut self.keys()).transpose()? {
             if let Some(value) = self.take(&key)? {
                 return Ok(Some((key, value)));
             }
+            misses.add(key)?;
         }
         Ok(None)
     }

@@ -4,6 +4,8 @@ use super::range::{encoded_bounds, encoded_prefix};
 use super::{TypedMap, bytes_of, key_of, value_of, view_of};
 use crate::Result;
 use crate::encoding::{AsKey, AsValue, KeyPrefix, OrderedKey, StoredValue};
+use crate::front::CompareExchange;
+use crate::front::many::Misses;
 use std::ops::RangeBounds;
 
 /// Bytes of a key and of a value.
@@ -227,11 +229,15 @@ impl<K: OrderedKey, V: StoredValue> TypedMap<K, V> {
     /// Removes the record that `find` finds, and returns it. What cannot be decoded is not removed.
     fn pop(&self, find: impl Fn(&Self) -> Result<Option<Encoded>>) -> Result<Option<(K, V)>> {
         self.bytes.index().expect_writable()?;
+        let mut misses = Misses::default();
         while let Some((key, value)) = find(self)? {
             let record = (key_of(&key)?, value_of(&value)?);
-            let popped = self.bytes.compare_exchange(key, Some(&value), None)?;
-            if popped.is_exchanged() {
-                return Ok(Some(record));
+            let popped = (self.bytes).compare_exchange(&key, Some(&value), None)?;
+            match popped {
+                CompareExchange::Exchanged => return Ok(Some(record)),
+                CompareExchange::Unchanged(None) => misses.add(key)?,
+                // Another thread has given it another value.
+                CompareExchange::Unchanged(Some(_)) => {}
             }
         }
         Ok(None)
