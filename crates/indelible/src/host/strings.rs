@@ -247,7 +247,8 @@ impl<E: Strings> Host<E> {
         // space there is is looked for first.
         self.shared.warm_up(&|| true)?;
         self.shared.give_back();
-        let mut records = records.map(|record| {
+        // The engine asks on behind the end, and an iterator that has ended may begin again.
+        let mut records = records.fuse().map(|record| {
             let (key, value) = record?;
             self.expect_lengths(&key, value.len() as u64)?;
             Ok((key, value))

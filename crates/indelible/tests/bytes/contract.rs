@@ -294,6 +294,26 @@ fn a_bulk_load_is_what_was_loaded() {
 }
 
 #[test]
+fn a_bulk_load_ends_where_the_iterator_ends_first() {
+    // As `Receiver::try_iter`: after the end more may come. That the records do not all fit into one leaf is noticed behind the end.
+    let records = || {
+        let mut comes = 0_u16;
+        std::iter::from_fn(move || {
+            comes += 1;
+            (comes % 21 != 0 && comes < 100).then_some(comes)
+        })
+    };
+    let pool = Pool::in_memory().unwrap();
+    let map = pool.bytes("m").unwrap();
+    map.bulk_load(records().map(|i| (i.to_be_bytes(), "")), 0.7)
+        .unwrap();
+    assert_eq!(map.len().unwrap(), 20);
+    let typed = pool.typed::<u16, ()>("typed").unwrap();
+    typed.bulk_load(records().map(|i| (i, ())), 0.7).unwrap();
+    assert!(typed.keys().map(Result::unwrap).eq(1..=20));
+}
+
+#[test]
 fn a_bad_bulk_load_changes_nothing() {
     let pool = Pool::in_memory().unwrap();
     let map = pool.bytes("m").unwrap();
