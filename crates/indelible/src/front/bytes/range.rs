@@ -302,8 +302,9 @@ impl Cursor {
 }
 
 impl BytesRange {
-    /// What `use_record` makes of the next record, key and value, in the order of keys. Nothing is allocated for the record, so this is much
-    /// faster than [`next`](Iterator::next), which copies key and value into vectors of their own.
+    /// What `use_record` makes of the next record, key and value, in the order of keys. Nothing is allocated for a short record, so this is
+    /// much faster than [`next`](Iterator::next), which copies key and value into vectors of their own. A [long value](BytesMap#long-values) is copied into a vector here too; who
+    /// wants to read such values without a copy goes through the [keys](BytesMap::keys) with [`get_with`](BytesMap::get_with).
     ///
     /// # Examples
     ///

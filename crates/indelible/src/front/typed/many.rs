@@ -131,7 +131,7 @@ impl<K: OrderedKey, V: StoredValue> TypedMap<K, V> {
     ///
     /// # Errors
     ///
-    /// Those of [every write](Self#errors). Of the records before the one that failed, some or all have been inserted then.
+    /// Those of [every write](Self#errors). Of the records before the one that failed, none, some or all have been inserted then.
     ///
     /// # Examples
     ///

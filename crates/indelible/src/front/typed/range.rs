@@ -198,7 +198,8 @@ pub(super) fn encoded_prefix<K>(prefix: &impl KeyPrefix<K>) -> KeyBuffer {
 
 impl<K: OrderedKey, V: StoredValue> TypedRange<K, V> {
     /// What `use_record` makes of the next record, in the order of keys. `use_record` gets the key, and sees the value where a copy of its bytes lies: a
-    /// `String` as `&str`. So nothing is allocated for a value, which [`next`](Iterator::next) returns as one of its own.
+    /// `String` as `&str`. So nothing is allocated for a short value, which [`next`](Iterator::next) returns as one of its own; the bytes of a
+    /// [long one](crate::BytesMap#long-values) are copied into a vector.
     ///
     /// # Examples
     ///
