@@ -152,6 +152,91 @@ impl Drop for Last<'_> {
     }
 }
 
+/// Number `number`, below 2^24, of the payloads whose records at `place` have one place among equals in the index: the first 40 bits of their hashes are
+/// equal. The hash is that of `Record::tie` of the library, and each of its steps is undone here.
+fn payload_of_one_hash(place: Point2, number: u64) -> u64 {
+    const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+    // Each step of Newton's doubles the bits that are right.
+    let inverse = (0..6).fold(1_u64, |inverse, _| {
+        inverse.wrapping_mul(2_u64.wrapping_sub(MULTIPLIER.wrapping_mul(inverse)))
+    });
+    let fold = |word: u64| word ^ word >> 32;
+    let mix = |hash: u64, word: u64| fold((hash ^ word).wrapping_mul(MULTIPLIER));
+    let hash = 0x1234_5678_9a00_0000 | number;
+    let payload = fold(hash).wrapping_mul(inverse)
+        ^ [place.x, place.y]
+            .iter()
+            .fold(0, |hash, x| mix(hash, x.to_bits()));
+    let coordinates = [place.x.to_bits(), place.y.to_bits()];
+    let words = coordinates.into_iter().chain([payload]);
+    assert_eq!(words.fold(0, mix), hash);
+    payload
+}
+
+/// Records whose keys are equal fill several leaves, which are looked through one after the other. Others come and go among them, so that these
+/// leaves are split and merged all the time.
+#[test]
+fn records_of_one_key_are_found_beside_leaves_that_are_split_and_merged() {
+    const LOOKS: u64 = 300_000;
+    let pool = Pool::in_memory().unwrap();
+    let spatial = pool.spatial::<Point2>("s").unwrap();
+    // So that the index has a grid.
+    for number in 0..500 {
+        spatial.insert(place(number), number).unwrap();
+    }
+    let here = Point2::new(7.5, 7.5);
+    let payload = |number: u64| payload_of_one_hash(here, number);
+    let looking = AtomicU64::new(2);
+    thread::scope(|scope| {
+        for looker in 0..2 {
+            let (spatial, looking) = (&spatial, &looking);
+            scope.spawn(move || {
+                let _last = Leaves(looking);
+                let mine = payload(looker);
+                for look in 0..LOOKS {
+                    if look % 8 == 0 {
+                        spatial.insert(here, mine).unwrap();
+                    }
+                    // Finds the record, and has nothing to do then.
+                    assert!(spatial.relocate(mine, here, here).unwrap());
+                    if look % 8 == 7 {
+                        assert!(spatial.remove(here, mine).unwrap());
+                    }
+                }
+            });
+        }
+        for writer in 1..3 {
+            let (spatial, looking) = (&spatial, &looking);
+            scope.spawn(move || {
+                for round in 0.. {
+                    if looking.load(Ordering::Relaxed) == 0 {
+                        break;
+                    }
+                    let mine = |number: u64| payload(1_000 * writer + number);
+                    let count = 20 + round * 7 % 40;
+                    for number in 0..count {
+                        spatial.insert(here, mine(number)).unwrap();
+                    }
+                    for number in 0..count {
+                        assert!(spatial.remove(here, mine(number)).unwrap());
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(spatial.at_point(here).unwrap().len(), 0);
+    assert_eq!(spatial.check().unwrap(), [""; 0]);
+}
+
+/// Counts a thread that ends, also if it has found something wrong.
+struct Leaves<'a>(&'a AtomicU64);
+
+impl Drop for Leaves<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// A record that leaps from one end of the index to the other and back is in one of these places all the time.
 #[test]
 fn the_box_of_all_records_contains_one_that_moves() {

@@ -143,23 +143,35 @@ impl<G: Geometry> Tree<G> {
     }
 
     /// The leaf that holds a record equal to this one, locked, and the slot; `None` if there is none. The caller is pinned.
+    ///
+    /// Records of one smallest key may fill several leaves, which are locked one after the other. If the leaf that was locked last has been merged
+    /// with the next one meanwhile, and the two were split again, the record may have moved to the leaf that was looked at already: so the search
+    /// begins again.
     fn lock_record(&self, record: &Record) -> Result<Option<(LockedLeaf<'_, G>, usize)>> {
-        let grid = self.grids.number();
-        let first = self.key(record);
-        let mut key = first;
-        loop {
-            let locked = self.lock_leaf(key, None)?;
-            if self.grids.number() != grid {
-                drop(locked);
-                return self.lock_record(record);
-            }
-            if let Some(slot) = locked.leaf.find(record) {
-                return Ok(Some((locked, slot)));
-            }
-            // Equal records may be in several leaves.
-            match locked.high {
-                Some(high) if grid > 0 && high <= first | ORDINALS => key = high,
-                _ => return Ok(None),
+        'again: loop {
+            let grid = self.grids.number();
+            let first = self.key(record);
+            let (mut key, mut merges) = (first, 0);
+            loop {
+                let locked = self.lock_leaf(key, None)?;
+                if self.grids.number() != grid {
+                    continue 'again;
+                }
+                if let Some(slot) = locked.leaf.find(record) {
+                    return Ok(Some((locked, slot)));
+                }
+                if key > first && self.merges.may_have_been_at(key, merges) {
+                    continue 'again;
+                }
+                // Equal records may be in several leaves.
+                match locked.high {
+                    Some(high) if grid > 0 && high <= first | ORDINALS => {
+                        // While the leaf is locked, so that no merge of it is missed.
+                        merges = self.merges.count();
+                        key = high;
+                    }
+                    _ => return Ok(None),
+                }
             }
         }
     }
