@@ -406,7 +406,9 @@ fn encode_records<K: Key, V: Value>(
     records: impl IntoIterator<Item: Borrow<(K, V)>>,
 ) -> Result<Vec<(u64, u64)>> {
     let records = records.into_iter();
-    let mut words = Vec::with_capacity(records.size_hint().0);
+    let mut words = Vec::new();
+    // An iterator may promise more records than there is memory for, and its first one may be refused: then the list grows as they come.
+    let _ = words.try_reserve_exact(records.size_hint().0);
     for record in records {
         let &(key, value) = record.borrow();
         words.push((key.encode()?, value.to_word()));

@@ -311,7 +311,9 @@ impl<G: Geometry> Spatial<G> {
         records: impl IntoIterator<Item: Borrow<(G, u64)>>,
     ) -> Result<Vec<(G, u64)>> {
         let records = records.into_iter();
-        let mut accepted = Vec::with_capacity(records.size_hint().0);
+        let mut accepted = Vec::new();
+        // An iterator may promise more records than there is memory for, and its first one may be refused: then the list grows as they come.
+        let _ = accepted.try_reserve_exact(records.size_hint().0);
         for record in records {
             let (shape, payload) = record.borrow();
             accepted.push((self.coordinates.accept(shape)?, *payload));

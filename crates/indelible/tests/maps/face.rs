@@ -485,6 +485,9 @@ fn newtypes_are_stored_as_what_they_wrap() {
     );
     let nan = Outside(Celsius(f32::NAN));
     assert!(matches!(map.get(nan), Err(Error::NanKey)));
+    // More records than there can be: what the iterator promises is not believed.
+    let endless = std::iter::repeat((nan, Celsius(0.0)));
+    assert!(matches!(map.bulk_load(endless, 0.7), Err(Error::NanKey)));
     let other = pool.open_map::<f64, f32>("m");
     assert!(matches!(other, Err(Error::WrongType { .. })));
 }

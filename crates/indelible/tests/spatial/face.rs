@@ -52,6 +52,8 @@ fn what_is_no_geometry_is_refused_by_every_operation_and_changes_nothing() {
             ));
             assert!(is_bad(boxes.insert(bad, 1)));
             assert!(is_bad(boxes.bulk_load([(bad, 1)], 0.7)));
+            // More records than there can be: what the iterator promises is not believed.
+            assert!(is_bad(boxes.bulk_load(std::iter::repeat((bad, 1)), 0.7)));
         }
         for bad in [-1.0, -0.1, NAN, -INFINITY] {
             let refused = points.within_distance(good, bad);
