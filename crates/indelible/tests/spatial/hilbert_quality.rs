@@ -2,7 +2,7 @@
 
 use crate::costs::mix;
 use crate::stop::StopAtEnd;
-use indelible::{Box2, HilbertOptions, Point2, Pool};
+use indelible::{Box2, HilbertOptions, Point2, Pool, Spatial};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const POINTS: u64 = 100_000;
@@ -24,10 +24,16 @@ fn leaves_per_window(options: HilbertOptions, points: &[[f64; 2]]) -> f64 {
     for (payload, &[x, y]) in (0..).zip(points) {
         index.insert(Point2::new(x, y), payload).unwrap();
     }
-    assert_eq!(index.check().unwrap(), [""; 0]);
     assert_eq!(index.len().unwrap(), points.len() as u64);
-    // Only windows in the unit square.
-    let length = |low: f64, high: f64| high.clamp(0.0, 1.0) - low.clamp(0.0, 1.0) + SIDE;
+    leaves_met(&index, 0.0)
+}
+
+/// The same, in the unit square moved by `by` along both axes.
+fn leaves_met(index: &Spatial<Point2>, by: f64) -> f64 {
+    assert_eq!(index.check().unwrap(), [""; 0]);
+    // Only windows in the square.
+    let within = |x: f64| (x - by).clamp(0.0, 1.0);
+    let length = |low: f64, high: f64| within(high) - within(low) + SIDE;
     let meeting = |(leaf, _): (Box2, usize)| {
         let (low, high) = (leaf.low, leaf.high);
         length(low.x, high.x) * length(low.y, high.y)
@@ -97,6 +103,37 @@ fn first_records_far_away_cost_few_leaves() {
                     "{outliers:?} at {at}: {leaves:.2} leaves per window, {without:.2} without them"
                 );
             }
+        }
+    }
+}
+
+/// Once, the grid of the records that had been removed stayed: all that was loaded lay in one cell, in no order.
+#[test]
+fn a_load_into_an_emptied_index_does_not_depend_on_what_was_there() {
+    let loaded = |index: &Spatial<Point2>, by: f64| {
+        let points = (0..POINTS / 4).map(|payload| {
+            let [x, y] = place(payload);
+            (Point2::new(x + by, y + by), payload)
+        });
+        index.bulk_load(points, 0.7).unwrap();
+        leaves_met(index, by)
+    };
+    let without = loaded(&Pool::in_memory().unwrap().spatial("s").unwrap(), 0.0);
+    for count in [50, 500, 5_000] {
+        let index = Pool::in_memory().unwrap().spatial("s").unwrap();
+        for number in 0..count {
+            let [x, y] = place(number);
+            index.insert(Point2::new(x, y), number).unwrap();
+        }
+        // More often than there are grids.
+        for round in 0..20 {
+            index.clear().unwrap();
+            let by = f64::from(round % 2) * 1e6;
+            let leaves = loaded(&index, by);
+            assert!(
+                leaves <= 1.2 * without || round > 10,
+                "after {count} inserts and {round} loads {leaves:.2} leaves per window, {without:.2} in a new index"
+            );
         }
     }
 }

@@ -4,7 +4,7 @@ use super::grid::Reach;
 use super::inner::{Bounds, Child, Entry, Inner, key_of};
 use super::insert::ORDINALS;
 use super::layout::{RootWords, Shape};
-use super::learn::extent_by;
+use super::learn::{extent_by, extent_instead_of};
 use super::recover::{Found, spread_equals};
 use super::{Tree, root_block_at};
 use crate::concurrency::epochs;
@@ -43,7 +43,7 @@ impl<G: Geometry> Tree<G> {
         self.pm.note("bulk load", 0);
         // While no directory can be made, the root block keeps the heads that are copied.
         let held = (self.reach.hold(), self.directory.hold());
-        let extent = self.extent_for(records)?;
+        let (extent, is_another) = self.extent_for(records)?;
         let grid = Grid::new(&extent, G::AXES);
         let coded = order_by_curve(&grid, records, self.helpers(records.len() / PART_LEAVES));
         let old_root = self.root_offset();
@@ -54,8 +54,10 @@ impl<G: Geometry> Tree<G> {
         // COMMIT hilbert.load: the catalog entry's root. Before this store recovery sees the empty index, and all that was loaded is swept; after
         // it, it sees all records, and the old root block and the empty leaf are swept.
         self.switch_root(root, &chain, &extent, records, "hilbert.load")?;
-        if self.grids.get().is_none() {
+        if is_another {
+            // Other threads find the grid changed once they have locked a leaf.
             self.grids.replace(grid);
+            self.merges.note_everywhere();
         }
         drop(held);
         self.locks.entry(head.get()).add(records.len() as i64);
@@ -102,12 +104,18 @@ impl<G: Geometry> Tree<G> {
         helpers(&self.core, parts.saturating_sub(1))
     }
 
-    /// The extent of the grid: as it was chosen, or by these records.
-    fn extent_for(&self, records: &[(G, u64)]) -> Result<Rect> {
-        if self.grids.get().is_some() {
-            return Ok(self.root_block()?.extent());
+    /// The extent of the grid, and whether it is another one than before: that of the index stays if it was declared, or suits these records.
+    fn extent_for(&self, records: &[(G, u64)]) -> Result<(Rect, bool)> {
+        let shapes = records.iter().map(|&(shape, _)| shape);
+        if self.grids.get().is_none() {
+            return Ok((extent_by(shapes)?, true));
         }
-        extent_by(records.iter().map(|&(shape, _)| shape))
+        let old = self.root_block()?.extent();
+        if self.extent_is_declared || !self.grids.can_be_replaced() {
+            return Ok((old, false));
+        }
+        let new = extent_instead_of(&old, shapes)?;
+        Ok(new.map_or((old, false), |new| (new, true)))
     }
 
     /// Writes the leaves of the chain, which nothing leads to as yet.

@@ -15,7 +15,8 @@
 //! | the inner nodes follow, the number of the grid changes, the locks are released | | |
 //!
 //! An operation that computed a key in the old grid finds the number of the grid changed once it has locked a leaf, and begins again. So the
-//! change takes as long as writing 64 leaves does, twice in the life of an index. After that the extent stays.
+//! change takes as long as writing 64 leaves does, twice in the life of an index. After that the extent stays, until all records have been removed and
+//! others are loaded at once (`bulk`).
 
 use super::grid::sound;
 use super::inner::Inner;
@@ -67,8 +68,9 @@ pub(super) const LEAVES_AT_SECOND_LOOK: usize = sized_in_tests(8, 3);
 /// Leaves that are written anew are filled to this share, so that they do not split at once.
 const FILL: f64 = 0.8;
 
-/// Grids that an index has from its open on, at most: none, the one that it was opened with or chose first, and those learned afterwards.
-const MOST_GRIDS: usize = 4;
+/// Grids that an index has from its open on, at most: none, the one that it was opened with or chose first, the two learned afterwards, and those of
+/// bulk loads of records elsewhere. After so many the last one stays until the index is closed.
+const MOST_GRIDS: usize = 16;
 
 /// The grid of an index, by its number. An outdated one stays until the index is closed, for those who still look at it.
 #[derive(Default)]
@@ -98,7 +100,7 @@ impl Grids {
         self.number.load(Ordering::Acquire)
     }
 
-    fn can_be_replaced(&self) -> bool {
+    pub(super) fn can_be_replaced(&self) -> bool {
         (self.number() as usize) + 1 < MOST_GRIDS
     }
 
@@ -152,6 +154,17 @@ pub(super) fn extent_by<G: Geometry>(
     shapes: impl ExactSizeIterator<Item = G> + Clone,
 ) -> Result<Rect> {
     sound::<G>(extent_of(&box_of_most(shapes)))
+}
+
+/// The extent by the records of a bulk load, if that of the emptied index, which was learned from others, does not suit them.
+pub(super) fn extent_instead_of<G: Geometry>(
+    old: &Rect,
+    shapes: impl ExactSizeIterator<Item = G> + Clone,
+) -> Result<Option<Rect>> {
+    let all = box_of_most(shapes);
+    let is_better = better_extent(old, &all, G::AXES).is_some();
+    // All records are known, so whether they come in an order does not matter.
+    is_better.then(|| sound::<G>(extent_of(&all))).transpose()
 }
 
 /// The extent that suits these records if they come in an order. How long their box will become is not known, and so the cells are squares.
