@@ -31,7 +31,8 @@ use std::borrow::Borrow;
 /// [`Box3`](crate::Box3), and a *payload*, a `u64` of your own: a number of a row, say, or a key of a map in the same pool.
 ///
 /// A `Spatial` is a handle: cloning it is cheap, it has no lifetime, and it keeps the pool open. All methods take `&self` and may be called
-/// from any number of threads. Costs are given for n records.
+/// from any number of threads. Costs are given for n records in an index of the default kind. In the published R-trees, `fbr` and `pm-rtree`, all leaves
+/// whose boxes contain a place are read until a record there is found; they are there to compare with.
 ///
 /// # Equal records
 ///
@@ -41,14 +42,17 @@ use std::borrow::Borrow;
 /// # Coordinates
 ///
 /// Coordinates are `f64` in any unit, infinite ones included, and distances are Euclidean, in the same unit. Edges and faces belong to
-/// boxes and windows. An index for places on the globe is created with the option `coordinates=lonlat`
+/// boxes and windows. An index of the default kind finds its way by boxes of `f32`: where records lie closer together than a 2^24th of their distance from
+/// zero (seconds since 1970 within 128 s of each other, say), answers are right, and a window reads all leaves there. Store differences from a place nearby
+/// then. An index for places on the globe is created with the option `coordinates=lonlat`
 /// ([`HilbertOptions::lonlat`](crate::HilbertOptions::lonlat)):
 ///
 /// - `x` is the longitude, from −180 to 180, and `y` the latitude, from −90 to 90, in degrees.
 /// - Distances are metres on a sphere with the earth's mean radius, 6,371,008.8 m.
 /// - A window whose western edge (`low.x`) is east of its eastern one (`high.x`) crosses the antimeridian; its longitudes may also lie
 ///   beyond it, from −360 to 360. Its latitudes are from −90 to 90, or infinite: a window around a place near a pole is to be cut off there. A box that is
-///   stored cannot cross the antimeridian: store two.
+///   stored cannot cross the antimeridian: store two. An infinite longitude of a window stands for the antimeridian, which is −180 as a western edge and
+///   180 as an eastern one.
 /// - The longitudes 180 and −180 are one meridian, for distances and for windows. [`remove`](Self::remove), [`relocate`](Self::relocate) and
 ///   [`join`](Self::join) compare numbers.
 /// - A pole is one place for distances. For windows it has the longitude that it is stored with.
@@ -273,7 +277,7 @@ impl<G: Geometry> Spatial<G> {
     /// for m records.
     ///
     /// The whole load commits with one 8-byte store: after a crash the index is empty or complete. Other operations on the index wait until
-    /// the load is done.
+    /// the load is done; in a `pm-rtree` they go on, and a record that is there when the load is to commit makes it fail with `NotEmpty`.
     ///
     /// # Errors
     ///

@@ -133,7 +133,8 @@ impl<'a, G: Geometry> Nearest<'a, G> {
     /// this is faster than [`filter`](Iterator::filter). A second filter takes the place of the first, from here on if the iteration has begun.
     ///
     /// `accepts` may be called more than once for a record, and for records that are not reported. It must always say the same of equal
-    /// records, and must not use the index.
+    /// records, must not use the index, and must not wait for a thread that does: a search that others disturb for long keeps them from changing the
+    /// structure of the index meanwhile.
     ///
     /// # Examples
     ///
