@@ -91,6 +91,17 @@ impl<const CLASSES: usize> Blocks<CLASSES> {
         self.space(bytes).alloc_beside(&self.spaces, spared)
     }
 
+    /// The next size after `tried`, and below `end`, of which a block is free. Other threads may take it.
+    pub(super) fn next_with_room(&self, tried: u64, end: u64) -> Option<u64> {
+        let sizes = self
+            .spaces
+            .iter()
+            .filter(|space| (tried + 1..end).contains(&space.block_bytes()));
+        sizes
+            .map(|space| space.block_bytes())
+            .find(|&bytes| self.space(bytes).has_room())
+    }
+
     /// Allocates a block of `bytes` to which the contents of the block `old` can be moved; its contents are undefined.
     /// The block lies where the pool would not have to end before it, or nearer to the front than `old`. The pool does
     /// not grow.

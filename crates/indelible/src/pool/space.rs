@@ -180,6 +180,13 @@ impl Space {
         Ok(block)
     }
 
+    /// Whether there is a free block, after the retired ones that no reader can hold any more have been freed.
+    pub(crate) fn has_room(&self) -> bool {
+        let state = &mut *self.lock();
+        self.reuse_all_retired(state);
+        state.has_room_for(1)
+    }
+
     /// Puts the extent that blocks now come from on a huge page, and takes the next extent before it is needed. Both together take
     /// half a millisecond, during which other threads can allocate.
     #[cold]

@@ -154,6 +154,48 @@ fn a_pool_that_was_full_and_cleared_takes_as_much_again() {
 }
 
 #[test]
+fn threads_that_fill_a_pool_and_empty_it_lose_nothing() {
+    const THREADS: u64 = 4;
+    for kind in KINDS.iter().copied() {
+        let few = few_extents(kind);
+        let place = place();
+        let pool = PoolOptions::new()
+            .max_bytes((1 + 2 * few) * EXTENT)
+            .create(&place.path)
+            .unwrap();
+        let map = map_of(&pool, kind);
+        map.warm_up().unwrap();
+        let work = |thread: u64| {
+            let key = |i: u64| (i * THREADS + thread).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            for round in 0..3 {
+                // Another round has other keys: they need the space of those that are gone.
+                let first = round << 32;
+                let inserted = (first..).find(|&i| match map.insert(key(i), i) {
+                    Ok(before) => {
+                        assert_eq!(before, None, "{kind}");
+                        false
+                    }
+                    Err(Error::NoSpace(_)) => true,
+                    Err(error) => panic!("{kind}: {error}"),
+                });
+                for i in first..inserted.unwrap() {
+                    assert_eq!(map.remove(key(i)).unwrap(), Some(i), "{kind}");
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let work = &work;
+                scope.spawn(move || work(thread));
+            }
+        });
+        assert_eq!(map.check().unwrap(), [""; 0], "{kind}");
+        assert!(map.is_empty().unwrap());
+        assert!(fill_up(&map) > 5000, "{kind}");
+    }
+}
+
+#[test]
 fn a_full_disk_is_an_error_and_never_a_signal() {
     KINDS.iter().copied().for_each(fill_a_disk);
 }

@@ -10,7 +10,7 @@ use super::layout::{
     state,
 };
 use super::node::{Block, Bucket, Child, Node};
-use super::plan::{Growth, Plan, Record, need_all_sizes};
+use super::plan::{Growth, LEAST_EXPANSION, Plan, Record, need_all_sizes};
 use super::tuning::Samples;
 use crate::Result;
 use crate::engines::blocks::SMALLEST_BLOCK;
@@ -46,9 +46,31 @@ pub(super) struct Built<'a> {
     pub(super) child: Child,
     pub(super) word: u64,
     blocks: Vec<(Offset, u64)>,
+    /// Blocks of what was built before in place of this: they are used first.
+    held: Vec<(Offset, u64)>,
 }
 
 impl Built<'_> {
+    /// Forgets the nodes, and holds their blocks for what is built in their place.
+    pub(super) fn without_nodes(mut self) -> Self {
+        let mut built = self.index.nothing_built();
+        built.held.append(&mut self.blocks);
+        built.held.append(&mut self.held);
+        built
+    }
+
+    pub(super) fn holds_blocks(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// Bytes of the block among those that are held which suits a data node best that is to have `wanted` bytes, and cannot have less than `least`: no
+    /// other block may be free.
+    fn best_held(&self, wanted: u64, least: u64) -> Option<u64> {
+        let sizes = self.held.iter().map(|block| block.1);
+        let larger = sizes.clone().filter(|&bytes| bytes >= wanted).min();
+        larger.or_else(|| sizes.filter(|&bytes| bytes >= least).max())
+    }
+
     /// The nodes are linked.
     pub(super) fn keep(mut self) -> (Child, u64) {
         self.blocks.clear();
@@ -60,7 +82,7 @@ impl Built<'_> {
 
 impl Drop for Built<'_> {
     fn drop(&mut self) {
-        for &(offset, bytes) in &self.blocks {
+        for &(offset, bytes) in self.blocks.iter().chain(&self.held) {
             self.index.blocks.free_now(offset, bytes);
         }
         // SAFETY: nobody else has seen the nodes.
@@ -92,6 +114,7 @@ impl Index {
             child: Child::EMPTY,
             word: NO_CHILD,
             blocks: Vec::new(),
+            held: Vec::new(),
         }
     }
 
@@ -130,7 +153,18 @@ impl Index {
         records: &[Record],
         plan: &Plan<'_>,
     ) -> Result<Built<'_>> {
-        let mut built = self.nothing_built();
+        self.build_in(self.nothing_built(), range, records, plan)
+    }
+
+    /// [`build`](Self::build) that uses first the blocks that `built` holds, which has no nodes. Blocks that are left are freed with what is built, or when that
+    /// is linked.
+    pub(super) fn build_in<'a>(
+        &self,
+        mut built: Built<'a>,
+        range: (u64, u64),
+        records: &[Record],
+        plan: &Plan<'_>,
+    ) -> Result<Built<'a>> {
         (built.child, built.word) = self.build_part(&mut built, range, records, plan)?;
         Ok(built)
     }
@@ -157,8 +191,9 @@ impl Index {
         records: &[Record],
         plan: &Plan<'_>,
     ) -> Result<(Child, u64)> {
-        if let Some(layout) = self.lay_out(range, records, plan) {
-            return self.write_node(built, range, records, plan, layout);
+        let fitted = self.fitted(built, range.0, records.len(), plan);
+        if let Some(layout) = self.lay_out(range, records, &fitted) {
+            return self.write_node(built, range, records, &fitted, layout);
         }
         let shape = self.divide(range, records, plan);
         let of_children = Plan {
@@ -166,6 +201,31 @@ impl Index {
             ..*plan
         };
         self.build_inner(built, range, shape, records, &of_children)
+    }
+
+    /// The plan of a data node, such that the node gets one of the blocks that are held, if there are any that are large enough.
+    fn fitted<'p>(&self, built: &Built<'_>, low: u64, records: usize, plan: &Plan<'p>) -> Plan<'p> {
+        let wanted = self.bytes_for_node(low, records, plan);
+        let mut plan = *plan;
+        let dense = Plan {
+            expansion: LEAST_EXPANSION,
+            varies: false,
+            ..plan
+        };
+        let best = match built.holds_blocks() {
+            true => built.best_held(wanted, self.bytes_for(records, &dense)),
+            false => None,
+        };
+        if let Some(bytes) = best {
+            plan.least_bytes = bytes;
+            plan.varies &= wanted <= bytes;
+            while self.bytes_for_node(low, records, &plan) > bytes
+                && plan.expansion > LEAST_EXPANSION
+            {
+                plan.expansion = (plan.expansion - 5).max(LEAST_EXPANSION);
+            }
+        }
+        plan
     }
 
     /// Whether data nodes below the largest have blocks of this size.
@@ -182,8 +242,19 @@ impl Index {
         let most = self.most_bytes(plan);
         let sizes = SIZES.iter().map(|&size| u64::from(size));
         let mut sizes = sizes.filter(|&bytes| bytes < most && self.is_used(bytes, plan));
-        let has_room = |&bytes: &u64| slot_lines(bytes, false) * LINE_SLOTS as u64 >= slots;
+        let has_room = |&bytes: &u64| {
+            bytes >= plan.least_bytes && slot_lines(bytes, false) * LINE_SLOTS as u64 >= slots
+        };
         sizes.find(has_room).unwrap_or(most)
+    }
+
+    /// Bytes of the block of a data node with this lowest key and so many records.
+    pub(super) fn bytes_for_node(&self, low: u64, records: usize, plan: &Plan<'_>) -> u64 {
+        let varied = Plan {
+            expansion: plan.expansion_at(low),
+            ..*plan
+        };
+        self.bytes_for(records, &varied)
     }
 
     /// How one data node could hold the records, if that is better than to divide them.
@@ -196,11 +267,7 @@ impl Index {
         if records.len() > self.most_records(plan) {
             return None;
         }
-        let varied = Plan {
-            expansion: plan.expansion_at(low),
-            ..*plan
-        };
-        let bytes = self.bytes_for(records.len(), &varied);
+        let bytes = self.bytes_for_node(low, records.len(), plan);
         let one_line = Layout::new(bytes, (low, high), records, plan);
         if one_line.fits(records) {
             return Some(one_line);
@@ -468,6 +535,11 @@ impl Index {
     fn new_block(&self, built: &mut Built<'_>, bytes: u64, plan: &Plan<'_>) -> Result<Block> {
         if plan.on_heap {
             return Ok(Block::on_heap(bytes));
+        }
+        if let Some(at) = built.held.iter().position(|block| block.1 == bytes) {
+            let block = built.held.swap_remove(at);
+            built.blocks.push(block);
+            return Ok(self.block_at(block.0, bytes));
         }
         let offset = match plan.surplus {
             None => self.alloc(bytes, plan.has_spared)?,

@@ -10,14 +10,15 @@ use super::plan::{Plan, Record, need_all_sizes};
 use super::recover::keys_of;
 use super::search::End;
 use super::tuning::WIDE_WINDOW;
-use crate::Result;
 use crate::concurrency::epochs;
 use crate::concurrency::sync::lock;
 use crate::engines::blocks::Surplus;
 use crate::engines::unless_full;
 use crate::pmem::geometry::sized_in_tests;
 use crate::pool::{EXTENT_BYTES, Offset};
+use crate::{Error, Result};
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 /// A node is laid out anew if it has fewer records than this share of its slots, in percent.
 const COLD_PERCENT: usize = 64;
@@ -25,6 +26,8 @@ const COLD_PERCENT: usize = 64;
 const COLD_EXPANSION: u64 = 125;
 /// A map is sparse if the slots of its records would fill less than one part in so many of its extents.
 const SPARSE_DIVISOR: u64 = 4;
+/// A compaction because a write found no space, which may free nothing, takes one part in so many of the time at most.
+const PAUSE_FACTOR: u32 = 8;
 /// Rounds in which blocks are moved to the front, at most.
 const ROUNDS: usize = 4;
 
@@ -41,20 +44,57 @@ fn most_to_rebuild(surplus: &Surplus) -> usize {
     records.clamp(CHEAP_TO_REBUILD, MOST_TO_REBUILD)
 }
 
+/// The last compaction because a write found no space.
+#[derive(Default)]
+pub(super) struct ForSpace {
+    /// Extents that the map had afterwards, and records.
+    extents: u64,
+    records: u64,
+    end: Option<Instant>,
+    took: Duration,
+}
+
+impl ForSpace {
+    /// Whether another one may free more, or is a small part of the time since this one.
+    fn is_worth_another(&self, extents: u64, records: u64) -> bool {
+        let has_less = extents > self.extents || records < self.records / 2;
+        has_less
+            || self
+                .end
+                .is_none_or(|end| end.elapsed() >= self.took * PAUSE_FACTOR)
+    }
+}
+
 impl Index {
-    /// Compacts the map if a write finds no space, the records are few for its extents, and more extents have come since the last compaction: slots of
-    /// records that were removed are used again only after their nodes have been replaced. Threads that find no space at the same time wait for one of them.
+    /// Compacts the map if a write finds no space and the records are few for its extents: slots of records that were removed are used again only after
+    /// their nodes have been replaced. Threads that find no space at the same time wait for one of them.
     pub(super) fn compact_if_sparse(&self) -> Result<bool> {
-        let mut compacted = lock(&self.compacted_to);
-        let extents = self.blocks.extents();
-        let bytes = self.locks.total() * size_of::<Slot>() as u64;
-        let is_sparse = bytes * SPARSE_DIVISOR < extents * EXTENT_BYTES;
-        if !is_sparse || extents <= *compacted || !self.locks.count.is_complete() {
+        let before = self.blocks.extents();
+        let mut last = lock(&self.last_for_space);
+        let (extents, records) = (self.blocks.extents(), self.locks.total());
+        if extents < before {
+            // Another thread has compacted the map.
+            return Ok(true);
+        }
+        let is_sparse =
+            records * size_of::<Slot>() as u64 * SPARSE_DIVISOR < extents * EXTENT_BYTES;
+        if !is_sparse || !self.locks.count.is_complete() || !last.is_worth_another(extents, records)
+        {
             return Ok(false);
         }
-        self.compact_all()?;
-        *compacted = self.blocks.extents();
-        Ok(*compacted < extents)
+        let begin = Instant::now();
+        // Data nodes alone: they are replaced by what has been written already. An inner node gives its place to one that is empty, and while other threads
+        // insert, the records beneath it may need more space there than there is.
+        self.wait_for_copies();
+        self.relay_nodes(None)?;
+        self.blocks.give_back();
+        *last = ForSpace {
+            extents: self.blocks.extents(),
+            records,
+            end: Some(Instant::now()),
+            took: begin.elapsed(),
+        };
+        Ok(last.extents < extents)
     }
 
     pub(super) fn compact_all(&self) -> Result<()> {
@@ -294,7 +334,20 @@ impl Index {
         if let Some((_, before)) = &mut plan.surplus {
             *before = node.block.offset;
         }
-        unless_full(self.move_node(node, parent, index, Some(plan)))
+        loop {
+            match self.move_node(node, parent, index, Some(plan)) {
+                Err(Error::NoSpace(_)) if surplus.is_none() => {}
+                done => return unless_full(done),
+            }
+            // In a full pool any smaller block than the one that the node has is a gain.
+            let tried = plan
+                .least_bytes
+                .max(self.bytes_for(self.records_of(node)?.len(), &plan));
+            match self.blocks.next_with_room(tried, node.block.bytes) {
+                Some(bytes) => plan.least_bytes = bytes,
+                None => return Ok(()),
+            }
+        }
     }
 }
 

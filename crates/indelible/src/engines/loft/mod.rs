@@ -131,8 +131,8 @@ pub(crate) struct Index {
     touching: Mutex<()>,
     retired: RetiredParts,
     changes: Changes,
-    /// Extents that the map had after the last compaction for want of space. Locked by the thread that compacts.
-    compacted_to: Mutex<u64>,
+    /// Locked by the thread that compacts the map for want of space.
+    last_for_space: Mutex<compact::ForSpace>,
 }
 
 /// What has changed in the structure since the open.
@@ -175,7 +175,7 @@ impl Index {
             touching: Mutex::default(),
             retired: RetiredParts::default(),
             changes: Changes::default(),
-            compacted_to: Mutex::default(),
+            last_for_space: Mutex::default(),
         }
     }
 

@@ -399,6 +399,8 @@ pub(super) struct Move {
     pub(super) side: Side,
     /// Whether the link to the target is durable.
     pub(super) linked: AtomicBool,
+    /// Whether the thread that began the move is at it, with blocks for the target.
+    pub(super) has_mover: AtomicBool,
     /// Operations that have come by.
     pub(super) passed: AtomicU32,
     pub(super) mode: Mode,
@@ -458,6 +460,7 @@ impl Move {
             parent_child: parent.1,
             side: Side::Part,
             linked: AtomicBool::new(false),
+            has_mover: AtomicBool::new(false),
             passed: AtomicU32::new(0),
             mode,
         }

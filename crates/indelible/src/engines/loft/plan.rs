@@ -53,6 +53,8 @@ pub(super) struct Plan<'a> {
     pub(super) has_all_sizes: bool,
     /// Blocks lie before those extents, in a compaction, and before this block.
     pub(super) surplus: Option<(&'a Surplus, Offset)>,
+    /// Bytes of data nodes at least, up to the largest: what a node needs may not be there.
+    pub(super) least_bytes: u64,
     /// Whether blocks may be had of those that are [spared](super::build::SPARED_BLOCKS).
     pub(super) has_spared: bool,
     /// Blocks lie on the heap, since the pool may not be written.
@@ -129,6 +131,7 @@ impl Index {
             side: Side::Part,
             has_all_sizes: self.blocks.extents() >= EXTENTS_FOR_ALL_SIZES,
             surplus: None,
+            least_bytes: 0,
             has_spared: false,
             on_heap: false,
         }

@@ -22,21 +22,42 @@ use super::node::{Mode, Move, Node, load_move};
 use super::plan::{Plan, Record};
 use super::records::sort;
 use super::{Bug, Index};
-use crate::Result;
+use crate::concurrency::locks::Wait;
 use crate::engines::unless_full;
 use crate::pmem::geometry::sized_in_tests;
 use crate::pmem::planted::planted;
+use crate::{Error, Result};
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 /// Operations that pass a node which is moved, of which one does what is left of the move. Many, since whoever has begun the move is about to do all of it,
 /// most likely, and not so many that a node whose mover has lost its core fills up.
 const PASSES_PER_MOVE: u32 = sized_in_tests(256, 2) as u32;
 
+/// How long an operation that finds no space for the target of a move waits for the thread that has begun the move, and so has blocks for the target. If
+/// that one has lost its core for longer, the operation is refused for want of space.
+const MOST_WAIT: Duration = Duration::from_secs(1);
+
 /// A target that may come to count, if the records of the source have not changed when all of them are frozen.
 pub(super) struct Prepared<'a> {
     built: Built<'a>,
+    /// How the target is laid out.
+    plan: Plan<'a>,
     /// What the target was built of, in the order of the source's slots.
     records: Vec<Record>,
+}
+
+/// Waits for the thread that has begun a move; whether it has decided which target counts.
+#[cold]
+fn wait_for_mover(moved: &Move) -> bool {
+    let (begin, mut wait) = (Instant::now(), Wait::default());
+    while moved.target().is_none() {
+        if !moved.has_mover.load(Ordering::Acquire) || begin.elapsed() > MOST_WAIT {
+            return false;
+        }
+        wait.step();
+    }
+    true
 }
 
 impl Index {
@@ -49,8 +70,9 @@ impl Index {
         plan: Option<Plan<'_>>,
     ) -> Result<()> {
         // Before anything is frozen: where there is no space, the node goes on as it is.
-        let prepared = self.prepare(node, parent.side(index), plan)?;
+        let prepared = self.prepare(node, parent.side(index), plan, self.nothing_built())?;
         let moved = Move::of_node(node, (parent, index), None, Mode::Whole);
+        moved.has_mover.store(true, Ordering::Relaxed);
         if !self.install(&node.moving, moved) {
             return Ok(());
         }
@@ -58,20 +80,32 @@ impl Index {
         self.complete(node, moved, Some(prepared))
     }
 
-    /// Builds a target of what the node has.
-    fn prepare(&self, node: &Node, side: Side, plan: Option<Plan<'_>>) -> Result<Prepared<'_>> {
+    /// Builds a target of what the node has, in the blocks first that an earlier one held.
+    fn prepare<'a>(
+        &'a self,
+        node: &Node,
+        side: Side,
+        plan: Option<Plan<'a>>,
+        held: Built<'a>,
+    ) -> Result<Prepared<'a>> {
         let (records, in_windows) = self.gather(node)?;
         let mut sorted = records.clone();
         sort(&mut sorted, in_windows);
         let mut plan = plan.unwrap_or_else(|| self.plan_for(node, side, &sorted));
         plan.stores = true;
-        let built = self.build((node.low, node.high), &sorted, &plan)?;
+        // If there was an earlier target, the node is frozen, and its records are to find a place whatever it takes.
+        plan.has_spared |= held.holds_blocks();
+        let built = self.build_in(held, (node.low, node.high), &sorted, &plan)?;
         if !planted(Bug::ReplaceBeforeFence) {
             self.pm.fence();
         }
         #[cfg(all(test, not(loom)))]
         super::tests::reached(super::tests::Moment::TargetIsBuilt)?;
-        Ok(Prepared { built, records })
+        Ok(Prepared {
+            built,
+            plan,
+            records,
+        })
     }
 
     /// One of many operations that come by a node that is moved does what is left of the move.
@@ -91,7 +125,15 @@ impl Index {
         moved: &Move,
         prepared: Option<Prepared<'_>>,
     ) -> Result<()> {
-        if let Err(error) = self.decide(node, moved, prepared) {
+        let is_mover = prepared.is_some();
+        let mut decided = self.decide(node, moved, prepared);
+        if !is_mover && matches!(decided, Err(Error::NoSpace(_))) && wait_for_mover(moved) {
+            decided = Ok(());
+        }
+        if let Err(error) = decided {
+            if is_mover {
+                moved.has_mover.store(false, Ordering::Release);
+            }
             // COMMIT loft.move: `moved to`. An open after a clean close looks at the slots of this node only after this store; an open after a
             // crash does in any case.
             self.commit_link(moved.cell(), NO_LINK, HALTED, "loft.move");
@@ -110,13 +152,19 @@ impl Index {
         moved: &Move,
         mut prepared: Option<Prepared<'a>>,
     ) -> Result<()> {
+        let (mut plan, mut held) = (None, self.nothing_built());
         while moved.target().is_none() {
             let prepared = match prepared.take() {
                 Some(prepared) => prepared,
-                None => self.prepare(node, moved.side, None)?,
+                None => {
+                    let held = std::mem::replace(&mut held, self.nothing_built());
+                    self.prepare(node, moved.side, plan, held)?
+                }
             };
             let is_older = !self.freeze_all(node, &prepared.records)?;
             if is_older && !planted(Bug::ReplaceByOlder) {
+                // In a full pool another thread would take the blocks if they were freed in between.
+                (plan, held) = (Some(prepared.plan), prepared.built.without_nodes());
                 continue;
             }
             if moved.decide(prepared.built.child) {

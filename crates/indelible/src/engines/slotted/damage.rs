@@ -2,7 +2,9 @@
 //!
 //! The test that the engines of words share fills maps of words. Here the same is done with byte strings.
 
-use super::layout::{CommitWord, FINGERPRINTS, HEADER_WORDS, LENGTHS_BYTES, Lengths, PLACES, SIBLING, byte_of};
+use super::layout::{
+    CommitWord, FINGERPRINTS, HEADER_WORDS, LENGTHS_BYTES, Lengths, PLACES, SIBLING, byte_of,
+};
 use crate::engines::damage::{Words, in_time, is_damaged};
 use crate::{BytesMap, Pool};
 use std::path::PathBuf;

@@ -96,9 +96,9 @@ fn an_extent_that_runs_empty_is_given_back_if_another_has_room() {
 fn an_extent_that_another_size_has_emptied_is_used_before_the_pool_grows() {
     let pool = pool();
     let spaces = pool.core().spaces(0, [1024, 2048, 4096]);
-    let (mut last, mut last_space) = (spaces[0].alloc_beside(&spaces).unwrap(), 0);
+    let (mut last, mut last_space) = (spaces[0].alloc_beside(&spaces, 0).unwrap(), 0);
     for space in [1, 2, 0, 1, 0] {
-        let next = spaces[space].alloc_beside(&spaces).unwrap();
+        let next = spaces[space].alloc_beside(&spaces, 0).unwrap();
         assert!(spaces[last_space].owns(last), "it is in use");
         spaces[last_space].free_now(last);
         (last, last_space) = (next, space);
