@@ -47,7 +47,7 @@ fn most_to_rebuild(surplus: &Surplus) -> usize {
 /// The last compaction because a write found no space.
 #[derive(Default)]
 pub(super) struct ForSpace {
-    /// Extents that the map had afterwards, and records.
+    /// Extents that the map had afterwards, and the most records that it is known to have had meanwhile.
     extents: u64,
     records: u64,
     end: Option<Instant>,
@@ -57,7 +57,7 @@ pub(super) struct ForSpace {
 impl ForSpace {
     /// Whether another one may free more, or is a small part of the time since this one.
     fn is_worth_another(&self, extents: u64, records: u64) -> bool {
-        let has_less = extents > self.extents || records < self.records / 2;
+        let has_less = extents > self.extents || records < self.records.div_ceil(2);
         has_less
             || self
                 .end
@@ -90,7 +90,7 @@ impl Index {
         self.blocks.give_back();
         *last = ForSpace {
             extents: self.blocks.extents(),
-            records,
+            records: records.max(self.locks.total()),
             end: Some(Instant::now()),
             took: begin.elapsed(),
         };
