@@ -48,8 +48,7 @@ public:
             data += key_sz + value_sz;
         }
         std::sort(records.begin(), records.end(), [](auto& a, auto& b) { return a.key < b.key; });
-        // No records have no address, and there is nothing to do.
-        return records.empty() || done(indelible_bulk_load(map_.get(), records.data(), records.size(), BULK_FILL));
+        return done(indelible_bulk_load(map_.get(), records.data(), records.size(), BULK_FILL));
     }
 
     bool find(const char* key, size_t sz, char* value_out) override

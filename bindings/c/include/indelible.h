@@ -7,7 +7,8 @@
  *
  * Every function that can fail returns a status: zero or above says what happened, below zero that it failed, and
  * indelible_last_error() says why. A null pointer is refused with INDELIBLE_STATUS_INVALID, unless the
- * function says what it means. No call unwinds into its caller.
+ * function says what it means, or it is that of an array or of a byte string whose length is 0: that may be null everywhere.
+ * No call unwinds into its caller.
  *
  * All functions may be called by any number of threads at once, with the same handles. The exceptions are those that
  * close a handle: it must not be in use elsewhere, nor be used again.

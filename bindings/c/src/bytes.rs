@@ -72,28 +72,11 @@ pub unsafe extern "C" fn indelible_bytes_close(map: *mut BytesHandle) -> Status 
     })
 }
 
-/// A byte string: of no bytes, it may be null.
-///
-/// # Safety
-///
-/// `length` bytes can be read at `bytes`, and do not change before they have been used last.
-pub(crate) unsafe fn bytes<'a>(
-    bytes: *const u8,
-    length: usize,
-    name: &str,
-) -> Result<&'a [u8], Failure> {
-    if length == 0 {
-        return Ok(&[]);
-    }
-    // SAFETY: the caller's, word for word.
-    unsafe { elements(bytes, length, name) }
-}
-
 /// A key and a value.
 ///
 /// # Safety
 ///
-/// As for [`bytes`], of both.
+/// As for [`elements`], of both.
 unsafe fn record<'a>(
     key: *const u8,
     key_length: usize,
@@ -103,8 +86,8 @@ unsafe fn record<'a>(
     // SAFETY: the caller's, word for word.
     unsafe {
         Ok((
-            bytes(key, key_length, "key")?,
-            bytes(value, value_length, "value")?,
+            elements(key, key_length, "key")?,
+            elements(value, value_length, "value")?,
         ))
     }
 }
@@ -131,7 +114,7 @@ pub unsafe extern "C" fn indelible_bytes_get(
         let (map, key, value_length) = unsafe {
             (
                 shared(map, "map")?,
-                bytes(key, key_length, "key")?,
+                elements(key, key_length, "key")?,
                 place(value_length, "value_length")?,
             )
         };
@@ -243,7 +226,7 @@ pub unsafe extern "C" fn indelible_bytes_remove(
 ) -> Status {
     guarded(|| {
         // SAFETY: the caller's, word for word.
-        let (map, key) = unsafe { (shared(map, "map")?, bytes(key, key_length, "key")?) };
+        let (map, key) = unsafe { (shared(map, "map")?, elements(key, key_length, "key")?) };
         Ok(Status::ok_if(map.0.remove(key)?))
     })
 }
@@ -285,7 +268,7 @@ pub unsafe extern "C" fn indelible_bytes_range(
         let (map, first, cursor) = unsafe {
             (
                 shared(map, "map")?,
-                bytes(first, first_length, "first")?,
+                elements(first, first_length, "first")?,
                 place(cursor, "cursor")?,
             )
         };
@@ -318,7 +301,7 @@ pub unsafe extern "C" fn indelible_bytes_prefix(
         let (map, prefix, cursor) = unsafe {
             (
                 shared(map, "map")?,
-                bytes(prefix, prefix_length, "prefix")?,
+                elements(prefix, prefix_length, "prefix")?,
                 place(cursor, "cursor")?,
             )
         };

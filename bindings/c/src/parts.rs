@@ -1,7 +1,7 @@
 //! Long values of maps of byte strings that are written and read in parts.
 
-use crate::bytes::{BytesHandle, bytes};
-use crate::pointers::{place, room, shared, taken};
+use crate::bytes::BytesHandle;
+use crate::pointers::{elements, place, room, shared, taken};
 use crate::status::{Failure, Status, guarded};
 use indelible::{Error, ValueReader, ValueWriter};
 use std::io::Write;
@@ -33,7 +33,7 @@ pub unsafe extern "C" fn indelible_bytes_writer_open(
         let (map, key, writer) = unsafe {
             (
                 shared(map, "map")?,
-                bytes(key, key_length, "key")?,
+                elements(key, key_length, "key")?,
                 place(writer, "writer")?,
             )
         };
@@ -57,7 +57,8 @@ pub unsafe extern "C" fn indelible_bytes_writer_write(
 ) -> Status {
     guarded(|| {
         // SAFETY: the caller's, word for word.
-        let (writer, part) = unsafe { (shared(writer, "writer")?, bytes(part, length, "part")?) };
+        let (writer, part) =
+            unsafe { (shared(writer, "writer")?, elements(part, length, "part")?) };
         let mut writer = writer.0.lock().unwrap_or_else(PoisonError::into_inner);
         writer
             .write_all(part)
@@ -123,7 +124,7 @@ pub unsafe extern "C" fn indelible_bytes_reader_open(
         let (map, key, value_length, reader) = unsafe {
             (
                 shared(map, "map")?,
-                bytes(key, key_length, "key")?,
+                elements(key, key_length, "key")?,
                 place(value_length, "value_length")?,
                 place(reader, "reader")?,
             )

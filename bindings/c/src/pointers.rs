@@ -91,7 +91,7 @@ pub(crate) unsafe fn value<T: Copy>(value: *const T, name: &str) -> Result<T, Fa
     Ok(unsafe { value.read() })
 }
 
-/// Elements to read.
+/// Elements to read. Where there are none, `first` may be null: the empty arrays of other languages have no address.
 ///
 /// # Safety
 ///
@@ -101,13 +101,16 @@ pub(crate) unsafe fn elements<'a, T>(
     count: usize,
     name: &str,
 ) -> Result<&'a [T], Failure> {
+    if count == 0 {
+        return Ok(&[]);
+    }
     let first = not_null(first.cast_mut(), name)?;
     check_length::<T>(count, name)?;
     // SAFETY: not null, so by contract valid; no longer than any object can be.
     Ok(unsafe { std::slice::from_raw_parts(first.as_ptr(), count) })
 }
 
-/// Room for elements.
+/// Room for elements. Where there is none, `first` may be null, as for [`elements`].
 ///
 /// # Safety
 ///
@@ -118,6 +121,9 @@ pub(crate) unsafe fn room<'a, T>(
     count: usize,
     name: &str,
 ) -> Result<&'a mut [MaybeUninit<T>], Failure> {
+    if count == 0 {
+        return Ok(&mut []);
+    }
     let first = not_null(first, name)?;
     check_length::<T>(count, name)?;
     // SAFETY: not null, so by contract valid; what was there before is not looked at; no longer than any object can be.

@@ -258,6 +258,29 @@ fn null_is_refused_everywhere() {
 }
 
 #[test]
+fn arrays_of_no_elements_may_be_null() {
+    let pool = in_memory();
+    let map = open_map(pool);
+    let mut count = 9;
+    // SAFETY: the map is open, arrays have no elements, and `count` is a local variable.
+    unsafe {
+        assert_eq!(indelible_bulk_load(map, null(), 0, 0.7), Status::Ok);
+        assert_eq!(indelible_insert_batch(map, null(), 0), Status::Ok);
+        let got = indelible_get_batch(map, null(), 0, null_mut(), null_mut());
+        assert_eq!(got, Status::Ok, "{}", last_error());
+        assert_eq!(indelible_insert(map, 1, 10), Status::Ok);
+        let all = indelible_range(map, 0, u64::MAX, null_mut(), 0, &mut count);
+        assert_eq!((all, count), (Status::Ok, 0));
+        assert_eq!(
+            indelible_bulk_load(map, null(), 0, 0.7),
+            Status::NotEmpty,
+            "as with any records"
+        );
+    }
+    close(pool, map);
+}
+
+#[test]
 fn pools_stay_and_refusals_have_names() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.pool").into_os_string();

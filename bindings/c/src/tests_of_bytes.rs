@@ -274,6 +274,13 @@ fn long_values_are_written_and_read_in_parts() {
             let from = from.min(300_000) as usize;
             assert_eq!(part[..read], value[from..from + read]);
         }
+        let nothing = indelible_bytes_reader_read(reader, 0, null_mut(), 0, &mut 9);
+        assert_eq!(
+            nothing,
+            Status::Ok,
+            "where there is no room: {}",
+            last_error()
+        );
         assert_eq!(indelible_bytes_reader_close(reader), Status::Ok);
     }
     close(pool, map);

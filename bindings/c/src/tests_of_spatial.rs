@@ -274,6 +274,32 @@ fn null_is_refused_everywhere() {
 }
 
 #[test]
+fn records_are_counted_without_room_for_them() {
+    let pool = in_memory();
+    let index = opened(pool, c"places", INDELIBLE_POINT2, c"");
+    for payload in 0..3 {
+        assert_eq!(insert(index, point(1.0, 2.0), payload), Status::Ok);
+    }
+    let (here, mut count) = (point(1.0, 2.0), 9);
+    // SAFETY: the index is open, arrays have no elements, and the rest are local variables.
+    unsafe {
+        for search in [indelible_spatial_intersecting, indelible_spatial_contained] {
+            let status = search(index, &here, null_mut(), 0, &mut count);
+            assert_eq!((status, count), (Status::Ok, 3), "{}", last_error());
+        }
+        let none = indelible_spatial_nearest(index, &here, 1.0, null_mut(), 0, &mut count);
+        assert_eq!((none, count), (Status::Ok, 0));
+        assert_eq!(indelible_spatial_insert_batch(index, null(), 0), Status::Ok);
+        assert_eq!(
+            indelible_spatial_bulk_load(index, null(), 0, 0.7),
+            Status::NotEmpty,
+            "as with any records"
+        );
+    }
+    close(pool, index);
+}
+
+#[test]
 fn many_records_are_added_at_once() {
     let pool = in_memory();
     let index = opened(pool, c"stops", INDELIBLE_POINT2, c"");
