@@ -11,7 +11,14 @@
  * No call unwinds into its caller.
  *
  * All functions may be called by any number of threads at once, with the same handles. The exceptions are those that
- * close a handle: it must not be in use elsewhere, nor be used again.
+ * close a handle, and indelible_bytes_writer_commit is one of them: it must not be in use elsewhere, nor be used again. A cursor
+ * and a writer may go from thread to thread, but only one thread at a time uses them.
+ *
+ * Every handle is given back by a function whose name ends with _close; nothing else is to be freed. Handles may be closed in
+ * any order: a cursor, a writer or a reader goes on after its map and its pool have been closed, and keeps both open in the
+ * meantime.
+ *
+ * After fork(), handles are of use in the parent only.
  */
 
 #ifndef INDELIBLE_H
@@ -229,7 +236,8 @@ extern "C" {
 /**
  * Why the latest call of this thread that failed did so, in English: a string of UTF-8, empty if none has failed yet.
  *
- * It is never null, and valid until the thread's next call that fails, or its end.
+ * It is never null, and valid until the thread's next call that fails, or its end. Calls made from a destructor that runs at the end
+ * of the thread (see pthread_key_create) may leave no message.
  */
 const char *indelible_last_error(void);
 
@@ -287,7 +295,8 @@ enum indelible_status indelible_pool_in_memory(uint64_t max_bytes, struct indeli
 /**
  * Closes a pool: syncs it to its file and marks it as clean. The handle is gone whatever is returned.
  *
- * INDELIBLE_STATUS_IN_USE: maps of the pool are still open; it is closed when the last of them is. INDELIBLE_STATUS_IO:
+ * INDELIBLE_STATUS_IN_USE: other handles of the pool are still open (maps, spatial indexes, cursors, readers, writers). It is
+ * closed when the last of them is, and nobody is told if the sync fails then: so close the pool last. INDELIBLE_STATUS_IO:
  * the sync failed. A process that ends without closing loses nothing that the pool's durability covers.
  *
  * # Safety
@@ -332,7 +341,7 @@ enum indelible_status indelible_map_open_with(const struct indelible_pool *pool,
  *
  * # Safety
  *
- * `map` came from indelible_map_open, is not in use by another thread, and is not used afterwards.
+ * `map` came from indelible_map_open or indelible_map_open_with, is not in use by another thread, and is not used afterwards.
  */
 enum indelible_status indelible_map_close(struct indelible_map *map);
 
@@ -600,6 +609,8 @@ enum indelible_status indelible_bytes_prefix(const struct indelible_bytes *map,
  * Reads the next record, and writes where its key and its value lie and how long they are. They stay there until the next call with this
  * cursor. Or returns INDELIBLE_STATUS_ABSENT and writes nothing if there is no further record. One thread at a time uses a cursor.
  *
+ * After a failure the cursor is at its end: further calls return INDELIBLE_STATUS_ABSENT, though there may be more records.
+ *
  * # Safety
  *
  * `cursor` is open; the four places can be written.
@@ -636,7 +647,7 @@ enum indelible_status indelible_bytes_writer_open(const struct indelible_bytes *
 
 /**
  * Writes the next `length` bytes of a value. More bytes than the value was begun with are refused with INDELIBLE_STATUS_INVALID, and none of
- * them is taken. One thread at a time uses a writer.
+ * them is taken. After another failure a part of them may have been taken: then begin the value anew. One thread at a time uses a writer.
  *
  * # Safety
  *
@@ -809,7 +820,8 @@ enum indelible_status indelible_spatial_relocate(const struct indelible_spatial 
  * with more room. Edges of the window may be infinite. A window of longitudes whose western edge is east of its eastern
  * one crosses the antimeridian.
  *
- * On failure nothing is written.
+ * INDELIBLE_STATUS_INVALID: an edge is NaN, a lower edge lies above the upper one (longitudes may), a latitude is off the globe, or a
+ * longitude is outside of -360 to 360. On failure nothing is written.
  *
  * # Safety
  *
@@ -839,7 +851,8 @@ enum indelible_status indelible_spatial_contained(const struct indelible_spatial
  * most `capacity` of them, and their number to `count`. `within` is the greatest distance, INFINITY for any; distances are
  * in the unit of the coordinates, or in metres with `coordinates=lonlat`.
  *
- * On failure nothing is written.
+ * INDELIBLE_STATUS_INVALID: a coordinate is NaN or off the globe, the corners of `point` differ, or `within` is NaN or negative. On
+ * failure nothing is written.
  *
  * # Safety
  *
@@ -863,8 +876,9 @@ enum indelible_status indelible_spatial_nearest(const struct indelible_spatial *
 enum indelible_status indelible_spatial_len(const struct indelible_spatial *index, uint64_t *count);
 
 /**
- * Waits until everything written so far is on the disk: with INDELIBLE_DURABILITY_INTERVAL, what was written before the call survives a power cut from
- * here on.
+ * Waits until everything written so far is on the disk. With INDELIBLE_DURABILITY_INTERVAL, what was written before the call survives a
+ * power cut from here on; INDELIBLE_DURABILITY_POWER_LOSS needs no such call; with INDELIBLE_DURABILITY_PROCESS a pool that is open in a
+ * power cut is refused all the same, and the next close is shorter.
  *
  * # Safety
  *
@@ -905,6 +919,7 @@ enum indelible_status indelible_pool_check(const struct indelible_pool *pool);
 
 /**
  * Checks every record of a map, and how its index is built. INDELIBLE_STATUS_DAMAGED: something is wrong, and indelible_last_error() says what.
+ * Call it while nobody writes: a change that is being made can look like damage.
  *
  * # Safety
  *
@@ -953,7 +968,7 @@ enum indelible_status indelible_object_rename(const struct indelible_pool *pool,
 
 /**
  * Removes the object `name`, a map or a spatial index, whatever is in it, and frees its space. After a crash it is there whole or not at all.
- * INDELIBLE_STATUS_ABSENT: there is none. INDELIBLE_STATUS_IN_USE: a handle to it is open.
+ * INDELIBLE_STATUS_ABSENT: there is none. INDELIBLE_STATUS_IN_USE: a handle to it is open, which may be a cursor, a reader or a writer.
  *
  * # Safety
  *

@@ -322,6 +322,8 @@ fn boxed(range: BytesRange) -> *mut BytesCursorHandle {
 /// Reads the next record, and writes where its key and its value lie and how long they are. They stay there until the next call with this
 /// cursor. Or returns INDELIBLE_STATUS_ABSENT and writes nothing if there is no further record. One thread at a time uses a cursor.
 ///
+/// After a failure the cursor is at its end: further calls return INDELIBLE_STATUS_ABSENT, though there may be more records.
+///
 /// # Safety
 ///
 /// `cursor` is open; the four places can be written.

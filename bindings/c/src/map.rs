@@ -93,7 +93,7 @@ unsafe fn open(
 ///
 /// # Safety
 ///
-/// `map` came from indelible_map_open, is not in use by another thread, and is not used afterwards.
+/// `map` came from indelible_map_open or indelible_map_open_with, is not in use by another thread, and is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn indelible_map_close(map: *mut MapHandle) -> Status {
     guarded(|| {

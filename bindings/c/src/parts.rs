@@ -44,7 +44,7 @@ pub unsafe extern "C" fn indelible_bytes_writer_open(
 }
 
 /// Writes the next `length` bytes of a value. More bytes than the value was begun with are refused with INDELIBLE_STATUS_INVALID, and none of
-/// them is taken. One thread at a time uses a writer.
+/// them is taken. After another failure a part of them may have been taken: then begin the value anew. One thread at a time uses a writer.
 ///
 /// # Safety
 ///

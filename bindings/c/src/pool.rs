@@ -114,7 +114,8 @@ pub unsafe extern "C" fn indelible_pool_in_memory(
 
 /// Closes a pool: syncs it to its file and marks it as clean. The handle is gone whatever is returned.
 ///
-/// INDELIBLE_STATUS_IN_USE: maps of the pool are still open; it is closed when the last of them is. INDELIBLE_STATUS_IO:
+/// INDELIBLE_STATUS_IN_USE: other handles of the pool are still open (maps, spatial indexes, cursors, readers, writers). It is
+/// closed when the last of them is, and nobody is told if the sync fails then: so close the pool last. INDELIBLE_STATUS_IO:
 /// the sync failed. A process that ends without closing loses nothing that the pool's durability covers.
 ///
 /// # Safety

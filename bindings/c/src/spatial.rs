@@ -384,7 +384,8 @@ pub unsafe extern "C" fn indelible_spatial_relocate(
 /// with more room. Edges of the window may be infinite. A window of longitudes whose western edge is east of its eastern
 /// one crosses the antimeridian.
 ///
-/// On failure nothing is written.
+/// INDELIBLE_STATUS_INVALID: an edge is NaN, a lower edge lies above the upper one (longitudes may), a latitude is off the globe, or a
+/// longitude is outside of -360 to 360. On failure nothing is written.
 ///
 /// # Safety
 ///
@@ -452,7 +453,8 @@ unsafe fn in_window(
 /// most `capacity` of them, and their number to `count`. `within` is the greatest distance, INFINITY for any; distances are
 /// in the unit of the coordinates, or in metres with `coordinates=lonlat`.
 ///
-/// On failure nothing is written.
+/// INDELIBLE_STATUS_INVALID: a coordinate is NaN or off the globe, the corners of `point` differ, or `within` is NaN or negative. On
+/// failure nothing is written.
 ///
 /// # Safety
 ///

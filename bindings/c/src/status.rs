@@ -110,7 +110,8 @@ thread_local! {
 
 /// Why the latest call of this thread that failed did so, in English: a string of UTF-8, empty if none has failed yet.
 ///
-/// It is never null, and valid until the thread's next call that fails, or its end.
+/// It is never null, and valid until the thread's next call that fails, or its end. Calls made from a destructor that runs at the end
+/// of the thread (see pthread_key_create) may leave no message.
 #[unsafe(no_mangle)]
 pub extern "C" fn indelible_last_error() -> *const c_char {
     // Only a destructor that runs at the end of a thread can come too late.

@@ -1,6 +1,7 @@
 //! Every function of maps of byte strings, as C calls it.
 
 use crate::tests::{in_memory, last_error};
+use crate::tests_of_upkeep::{c_path, open as open_pool};
 use crate::*;
 use std::ffi::CStr;
 use std::ptr::{null, null_mut};
@@ -283,5 +284,48 @@ fn long_values_are_written_and_read_in_parts() {
         );
         assert_eq!(indelible_bytes_reader_close(reader), Status::Ok);
     }
+    close(pool, map);
+}
+
+#[test]
+fn cursors_readers_and_writers_outlive_their_map_and_their_pool() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = c_path(&directory.path().join("a.pool"));
+    let (_, pool) = open_pool(&path, INDELIBLE_DURABILITY_RECORDED);
+    let (_, map) = open(pool, c"films", None);
+    let film = vec![7; 100_000];
+    for key in 0..100_u8 {
+        assert_eq!(insert(map, &[key], &[key]), Status::Ok);
+    }
+    assert_eq!(insert(map, b"film", &film), Status::Ok);
+    let (mut cursor, mut reader, mut writer) = (null_mut(), null_mut(), null_mut());
+    let (mut length, mut read_bytes, mut part) = (0, 0, vec![0; 10]);
+    // SAFETY: open handles, of which those that are closed are not used again; slices, literals, and local variables to write to.
+    unsafe {
+        let key = b"film".as_ptr();
+        indelible_bytes_range(map, null(), 0, null(), 0, &mut cursor);
+        indelible_bytes_reader_open(map, key, 4, &mut length, &mut reader);
+        indelible_bytes_writer_open(map, b"new".as_ptr(), 3, length, &mut writer);
+        assert_eq!(indelible_bytes_close(map), Status::Ok);
+        let dropped = indelible_object_drop(pool, c"films".as_ptr());
+        assert_eq!(dropped, Status::InUse);
+        assert_eq!(indelible_pool_close(pool), Status::InUse);
+
+        assert_eq!(read(cursor).len(), 101);
+        let (from, room) = (length - 5, part.as_mut_ptr());
+        let status = indelible_bytes_reader_read(reader, from, room, 10, &mut read_bytes);
+        assert_eq!((status, &part[..read_bytes]), (Status::Ok, &[7; 5][..]));
+        let written = indelible_bytes_writer_write(writer, film.as_ptr(), film.len());
+        assert_eq!(written, Status::Ok, "{}", last_error());
+        let committed = indelible_bytes_writer_commit(writer);
+        assert_eq!(committed, Status::Ok, "{}", last_error());
+        assert_eq!(indelible_bytes_cursor_close(cursor), Status::Ok);
+        assert_eq!(open_pool(&path, 0).0, Status::Locked);
+        assert_eq!(indelible_bytes_reader_close(reader), Status::Ok);
+    }
+    let (status, pool) = open_pool(&path, INDELIBLE_DURABILITY_RECORDED);
+    assert_eq!(status, Status::Ok, "{}", last_error());
+    let (_, map) = open(pool, c"films", None);
+    assert_eq!(get(map, b"new", film.len()).1, film);
     close(pool, map);
 }

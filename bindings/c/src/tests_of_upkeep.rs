@@ -9,11 +9,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::null_mut;
 
-fn c_path(path: &Path) -> CString {
+pub(crate) fn c_path(path: &Path) -> CString {
     CString::new(path.as_os_str().as_bytes()).unwrap()
 }
 
-fn open(path: &CStr, durability: u32) -> (Status, *mut PoolHandle) {
+pub(crate) fn open(path: &CStr, durability: u32) -> (Status, *mut PoolHandle) {
     let mut pool = null_mut();
     // SAFETY: a string, and a local variable to write to.
     let status = unsafe { indelible_pool_open_or_create(path.as_ptr(), durability, 0, &mut pool) };

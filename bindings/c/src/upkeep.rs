@@ -11,8 +11,9 @@ use std::ffi::c_char;
 /// Problems whose words fit into a message.
 const PROBLEMS_IN_A_MESSAGE: usize = 10;
 
-/// Waits until everything written so far is on the disk: with INDELIBLE_DURABILITY_INTERVAL, what was written before the call survives a power cut from
-/// here on.
+/// Waits until everything written so far is on the disk. With INDELIBLE_DURABILITY_INTERVAL, what was written before the call survives a
+/// power cut from here on; INDELIBLE_DURABILITY_POWER_LOSS needs no such call; with INDELIBLE_DURABILITY_PROCESS a pool that is open in a
+/// power cut is refused all the same, and the next close is shorter.
 ///
 /// # Safety
 ///
@@ -76,6 +77,7 @@ pub unsafe extern "C" fn indelible_pool_check(pool: *const PoolHandle) -> Status
 }
 
 /// Checks every record of a map, and how its index is built. INDELIBLE_STATUS_DAMAGED: something is wrong, and indelible_last_error() says what.
+/// Call it while nobody writes: a change that is being made can look like damage.
 ///
 /// # Safety
 ///
@@ -175,7 +177,7 @@ pub unsafe extern "C" fn indelible_object_rename(
 }
 
 /// Removes the object `name`, a map or a spatial index, whatever is in it, and frees its space. After a crash it is there whole or not at all.
-/// INDELIBLE_STATUS_ABSENT: there is none. INDELIBLE_STATUS_IN_USE: a handle to it is open.
+/// INDELIBLE_STATUS_ABSENT: there is none. INDELIBLE_STATUS_IN_USE: a handle to it is open, which may be a cursor, a reader or a writer.
 ///
 /// # Safety
 ///
