@@ -411,6 +411,21 @@ enum indelible_status indelible_range(const struct indelible_map *map,
                                       size_t *count);
 
 /**
+ * As indelible_range, but in descending order: from `last` down, at most `capacity` records. If `count` is `capacity` there may be more: go on
+ * with the last key minus 1 as `last`, unless that key is `first`.
+ *
+ * # Safety
+ *
+ * As for indelible_range.
+ */
+enum indelible_status indelible_range_down(const struct indelible_map *map,
+                                           uint64_t first,
+                                           uint64_t last,
+                                           struct indelible_record *records,
+                                           size_t capacity,
+                                           size_t *count);
+
+/**
  * Looks up `count` keys at once, which is several times as fast as one by one: the lookups wait for memory together. Of the key at `keys[i]` the value is written to
  * `values[i]` and 1 to `found[i]`, or 0 to both if the key is not there. `values` may be `keys`.
  *
@@ -620,6 +635,20 @@ enum indelible_status indelible_bytes_cursor_next(const struct indelible_bytes_c
                                                   size_t *key_length,
                                                   const uint8_t **value,
                                                   size_t *value_length);
+
+/**
+ * As indelible_bytes_cursor_next, but reads from the other end, down from the record with the largest key. The two can be mixed: each record is
+ * read once, by the one or by the other, until they meet.
+ *
+ * # Safety
+ *
+ * As for indelible_bytes_cursor_next.
+ */
+enum indelible_status indelible_bytes_cursor_next_back(const struct indelible_bytes_cursor *cursor,
+                                                       const uint8_t **key,
+                                                       size_t *key_length,
+                                                       const uint8_t **value,
+                                                       size_t *value_length);
 
 /**
  * Closes a cursor.

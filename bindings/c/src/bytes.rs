@@ -337,33 +337,78 @@ pub unsafe extern "C" fn indelible_bytes_cursor_next(
 ) -> Status {
     guarded(|| {
         // SAFETY: the caller's, word for word.
-        let (cursor, key, key_length, value, value_length) = unsafe {
-            (
-                shared(cursor, "cursor")?,
-                place(key, "key")?,
-                place(key_length, "key_length")?,
-                place(value, "value")?,
-                place(value_length, "value_length")?,
-            )
-        };
-        let mut cursor = cursor.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let cursor = &mut *cursor;
-        let (of_key, of_value) = (&mut cursor.key, &mut cursor.value);
-        let read = cursor.range.next_with(|key, value| {
-            of_key.clear();
-            of_key.extend_from_slice(key);
-            of_value.clear();
-            of_value.extend_from_slice(value);
-        });
-        if read.transpose()?.is_none() {
-            return Ok(Status::Absent);
-        }
-        key.write(cursor.key.as_ptr());
-        key_length.write(cursor.key.len());
-        value.write(cursor.value.as_ptr());
-        value_length.write(cursor.value.len());
-        Ok(Status::Ok)
+        unsafe { read(cursor, End::Lower, key, key_length, value, value_length) }
     })
+}
+
+/// As indelible_bytes_cursor_next, but reads from the other end, down from the record with the largest key. The two can be mixed: each record is
+/// read once, by the one or by the other, until they meet.
+///
+/// # Safety
+///
+/// As for indelible_bytes_cursor_next.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn indelible_bytes_cursor_next_back(
+    cursor: *const BytesCursorHandle,
+    key: *mut *const u8,
+    key_length: *mut usize,
+    value: *mut *const u8,
+    value_length: *mut usize,
+) -> Status {
+    guarded(|| {
+        // SAFETY: the caller's, word for word.
+        unsafe { read(cursor, End::Upper, key, key_length, value, value_length) }
+    })
+}
+
+/// The end of a range at which a record is read.
+enum End {
+    Lower,
+    Upper,
+}
+
+/// # Safety
+///
+/// As for indelible_bytes_cursor_next.
+unsafe fn read(
+    cursor: *const BytesCursorHandle,
+    end: End,
+    key: *mut *const u8,
+    key_length: *mut usize,
+    value: *mut *const u8,
+    value_length: *mut usize,
+) -> Result<Status, Failure> {
+    // SAFETY: the caller's, word for word.
+    let (cursor, key, key_length, value, value_length) = unsafe {
+        (
+            shared(cursor, "cursor")?,
+            place(key, "key")?,
+            place(key_length, "key_length")?,
+            place(value, "value")?,
+            place(value_length, "value_length")?,
+        )
+    };
+    let mut cursor = cursor.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let cursor = &mut *cursor;
+    let (of_key, of_value) = (&mut cursor.key, &mut cursor.value);
+    let copy_record = |key: &[u8], value: &[u8]| {
+        of_key.clear();
+        of_key.extend_from_slice(key);
+        of_value.clear();
+        of_value.extend_from_slice(value);
+    };
+    let read = match end {
+        End::Lower => cursor.range.next_with(copy_record),
+        End::Upper => cursor.range.next_back_with(copy_record),
+    };
+    if read.transpose()?.is_none() {
+        return Ok(Status::Absent);
+    }
+    key.write(cursor.key.as_ptr());
+    key_length.write(cursor.key.len());
+    value.write(cursor.value.as_ptr());
+    value_length.write(cursor.value.len());
+    Ok(Status::Ok)
 }
 
 /// Closes a cursor.

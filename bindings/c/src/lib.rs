@@ -30,15 +30,15 @@ mod upkeep;
 
 pub use bytes::{
     BytesCursorHandle, BytesHandle, indelible_bytes_close, indelible_bytes_cursor_close,
-    indelible_bytes_cursor_next, indelible_bytes_get, indelible_bytes_insert,
-    indelible_bytes_insert_new, indelible_bytes_len, indelible_bytes_open, indelible_bytes_prefix,
-    indelible_bytes_range, indelible_bytes_remove, indelible_bytes_update,
+    indelible_bytes_cursor_next, indelible_bytes_cursor_next_back, indelible_bytes_get,
+    indelible_bytes_insert, indelible_bytes_insert_new, indelible_bytes_len, indelible_bytes_open,
+    indelible_bytes_prefix, indelible_bytes_range, indelible_bytes_remove, indelible_bytes_update,
 };
 pub use map::{
     MapHandle, Record, indelible_bulk_load, indelible_get, indelible_get_batch, indelible_insert,
     indelible_insert_batch, indelible_insert_new, indelible_len, indelible_map_close,
-    indelible_map_open, indelible_map_open_with, indelible_range, indelible_remove,
-    indelible_remove_range, indelible_update,
+    indelible_map_open, indelible_map_open_with, indelible_range, indelible_range_down,
+    indelible_remove, indelible_remove_range, indelible_update,
 };
 pub use parts::{
     BytesReaderHandle, BytesWriterHandle, indelible_bytes_reader_close,

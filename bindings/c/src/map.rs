@@ -3,8 +3,9 @@
 use crate::pointers::{elements, options_text, place, room, shared, string, taken, utf8};
 use crate::pool::PoolHandle;
 use crate::status::{Failure, Status, guarded};
-use indelible::{Map, MapOptions};
+use indelible::{Map, MapOptions, Range};
 use std::ffi::c_char;
+use std::ops::RangeInclusive;
 
 /// An open map.
 pub struct MapHandle(pub(crate) Map<u64, u64>);
@@ -208,24 +209,62 @@ pub unsafe extern "C" fn indelible_range(
 ) -> Status {
     guarded(|| {
         // SAFETY: the caller's, word for word.
-        let (map, records, count) = unsafe {
-            (
-                shared(map, "map")?,
-                room(records, capacity, "records")?,
-                place(count, "count")?,
-            )
-        };
-        let range = map.0.range(first..=last)?;
-        let mut found = 0;
-        // The room leads: once it is full the range is not asked again.
-        for (room, record) in records.iter_mut().zip(range) {
-            let (key, value) = record?;
-            room.write(Record { key, value });
-            found += 1;
-        }
-        count.write(found);
-        Ok(Status::Ok)
+        unsafe { read_range(map, first..=last, records, capacity, count, |range| range) }
     })
+}
+
+/// As indelible_range, but in descending order: from `last` down, at most `capacity` records. If `count` is `capacity` there may be more: go on
+/// with the last key minus 1 as `last`, unless that key is `first`.
+///
+/// # Safety
+///
+/// As for indelible_range.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn indelible_range_down(
+    map: *const MapHandle,
+    first: u64,
+    last: u64,
+    records: *mut Record,
+    capacity: usize,
+    count: *mut usize,
+) -> Status {
+    guarded(|| {
+        // SAFETY: the caller's, word for word.
+        unsafe { read_range(map, first..=last, records, capacity, count, Range::rev) }
+    })
+}
+
+/// Copies records in the direction that `directed` gives the range.
+///
+/// # Safety
+///
+/// As for indelible_range.
+unsafe fn read_range<R: Iterator<Item = indelible::Result<(u64, u64)>>>(
+    map: *const MapHandle,
+    keys: RangeInclusive<u64>,
+    records: *mut Record,
+    capacity: usize,
+    count: *mut usize,
+    directed: impl FnOnce(Range<u64, u64>) -> R,
+) -> Result<Status, Failure> {
+    // SAFETY: the caller's, word for word.
+    let (map, records, count) = unsafe {
+        (
+            shared(map, "map")?,
+            room(records, capacity, "records")?,
+            place(count, "count")?,
+        )
+    };
+    let range = directed(map.0.range(keys)?);
+    let mut found = 0;
+    // The room leads: once it is full the range is not asked again.
+    for (room, record) in records.iter_mut().zip(range) {
+        let (key, value) = record?;
+        room.write(Record { key, value });
+        found += 1;
+    }
+    count.write(found);
+    Ok(Status::Ok)
 }
 
 /// Looks up `count` keys at once, which is several times as fast as one by one: the lookups wait for memory together. Of the key at `keys[i]` the value is written to

@@ -193,6 +193,17 @@ fn ranges_fill_no_more_than_the_room() {
         assert_eq!(&found[..count], &records[3..=5]);
         assert_eq!(range(5, 3, &mut found, &mut count), Status::Ok);
         assert_eq!(count, 0);
+        let down = |first, last, room: &mut [Record], count: &mut usize| {
+            indelible_range_down(map, first, last, room.as_mut_ptr(), room.len(), count)
+        };
+        assert_eq!(down(0, 500, &mut found[..10], &mut count), Status::Ok);
+        assert!(found[..10].iter().eq(records[491..=500].iter().rev()));
+        assert_eq!(down(3, u64::MAX, &mut found, &mut count), Status::Ok);
+        assert_eq!((found[0], count), (records[999], 20));
+        assert_eq!(down(3, 5, &mut found, &mut count), Status::Ok);
+        assert!(found[..count].iter().eq(records[3..=5].iter().rev()));
+        assert_eq!(down(5, 3, &mut found, &mut count), Status::Ok);
+        assert_eq!(count, 0);
     }
     close(pool, map);
 }
@@ -244,6 +255,7 @@ fn null_is_refused_everywhere() {
             indelible_range(numbers, 0, 9, null_mut(), 1, &mut count),
             indelible_range(numbers, 0, 9, &mut record, 1, null_mut()),
             indelible_range(numbers, 0, 9, &mut record, usize::MAX, &mut count),
+            indelible_range_down(null(), 0, 9, &mut record, 1, &mut count),
             indelible_bulk_load(null(), &record, 1, 0.7),
             indelible_bulk_load(numbers, null(), 1, 0.7),
             indelible_bulk_load(numbers, &record, usize::MAX, 0.7),
@@ -251,7 +263,7 @@ fn null_is_refused_everywhere() {
             indelible_len(numbers, null_mut()),
         ]
     };
-    assert_eq!(all, [Status::Invalid; 30]);
+    assert_eq!(all, [Status::Invalid; 31]);
     assert_eq!(last_error(), "`count` is null");
     assert!(pool.is_null() && map.is_null());
     close(real, numbers);

@@ -40,29 +40,36 @@ fn get(map: *const BytesHandle, key: &[u8], capacity: usize) -> (Status, Vec<u8>
     (status, value, length)
 }
 
-fn read(cursor: *const BytesCursorHandle) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let mut records = Vec::new();
-    loop {
-        let (mut key, mut value) = (null(), null());
-        let (mut key_length, mut value_length) = (0, 0);
-        // SAFETY: an open cursor, and local variables to write to; what they say is read before the next call.
-        unsafe {
-            let status = indelible_bytes_cursor_next(
-                cursor,
-                &mut key,
-                &mut key_length,
-                &mut value,
-                &mut value_length,
-            );
-            if status == Status::Absent {
-                return records;
-            }
-            assert_eq!(status, Status::Ok, "{}", last_error());
-            let [key, value] = [(key, key_length), (value, value_length)]
-                .map(|(at, length)| std::slice::from_raw_parts(at, length).to_vec());
-            records.push((key, value));
+/// What the next call says and reads, at the upper end or at the lower one.
+fn next(cursor: *const BytesCursorHandle, is_back: bool) -> Option<(Vec<u8>, Vec<u8>)> {
+    let (mut key, mut value) = (null(), null());
+    let (mut key_length, mut value_length) = (0, 0);
+    let next = if is_back {
+        indelible_bytes_cursor_next_back
+    } else {
+        indelible_bytes_cursor_next
+    };
+    // SAFETY: an open cursor, and local variables to write to; what they say is read before the next call.
+    unsafe {
+        let status = next(
+            cursor,
+            &mut key,
+            &mut key_length,
+            &mut value,
+            &mut value_length,
+        );
+        if status == Status::Absent {
+            return None;
         }
+        assert_eq!(status, Status::Ok, "{}", last_error());
+        let [key, value] = [(key, key_length), (value, value_length)]
+            .map(|(at, length)| std::slice::from_raw_parts(at, length).to_vec());
+        Some((key, value))
     }
+}
+
+fn read(cursor: *const BytesCursorHandle) -> Vec<(Vec<u8>, Vec<u8>)> {
+    std::iter::from_fn(|| next(cursor, false)).collect()
 }
 
 fn close(pool: *mut PoolHandle, map: *mut BytesHandle) {
@@ -173,7 +180,14 @@ fn cursors_read_ranges_and_prefixes_in_order() {
         let status = indelible_bytes_prefix(map, prefix.as_ptr(), prefix.len(), &mut cursor);
         assert_eq!(status, Status::Ok, "{}", last_error());
     }
-    assert_eq!(read(cursor).len(), 100);
+    // From both ends, until they meet.
+    let ends = [(false, 1200), (true, 1299), (true, 1298), (false, 1201)];
+    for (is_back, number) in ends {
+        assert_eq!(next(cursor, is_back).unwrap().0, key(number));
+    }
+    let down = std::iter::from_fn(|| next(cursor, true));
+    assert!(down.map(|(key, _)| key).eq((1202..=1297).rev().map(key)));
+    assert!(next(cursor, false).is_none());
     // SAFETY: the cursor is open and not used again.
     unsafe {
         assert_eq!(indelible_bytes_cursor_close(cursor), Status::Ok);
