@@ -195,6 +195,28 @@ typedef struct indelible_record {
 } indelible_record;
 
 /**
+ * A record of a map of byte strings: where its key and its value lie, and how many bytes they have. Of no bytes, they may be null.
+ */
+typedef struct indelible_bytes_record {
+  /**
+   * Its key.
+   */
+  const uint8_t *key;
+  /**
+   * Bytes of the key.
+   */
+  size_t key_length;
+  /**
+   * Its value.
+   */
+  const uint8_t *value;
+  /**
+   * Bytes of the value.
+   */
+  size_t value_length;
+} indelible_bytes_record;
+
+/**
  * A box by its corners: 48 bytes. A point is a box whose corners are equal.
  *
  * With longitudes and latitudes, `low[0]` is the western edge, `low[1]` the southern, `high[0]` the eastern, `high[1]` the northern. Of a
@@ -658,6 +680,50 @@ enum indelible_status indelible_bytes_cursor_next_back(const struct indelible_by
  * `cursor` came from indelible_bytes_range or indelible_bytes_prefix, is not in use by another thread, and is not used afterwards.
  */
 enum indelible_status indelible_bytes_cursor_close(struct indelible_bytes_cursor *cursor);
+
+/**
+ * Inserts `count` records in any order, which is faster than one by one; of equal keys the last one counts. Each record is there after a crash
+ * or not, by itself. If a key or a value is too long, or null though it has bytes, the call fails with INDELIBLE_STATUS_INVALID and nothing
+ * is inserted; if it fails for another reason, some may have been inserted.
+ *
+ * # Safety
+ *
+ * `map` is open; `count` records can be read from `records`, and the bytes of each key and of each value.
+ */
+enum indelible_status indelible_bytes_insert_batch(const struct indelible_bytes *map,
+                                                   const struct indelible_bytes_record *records,
+                                                   size_t count);
+
+/**
+ * Fills an empty map with `count` records in strictly ascending order of their keys, which is that of memcmp.
+ *
+ * `fill` is the share of each leaf that is used, from 0.1 to 1; 0.7 leaves room for later inserts. The load commits whole: after a crash the
+ * map is empty or complete. Fails with INDELIBLE_STATUS_NOT_EMPTY, _NOT_ASCENDING, _INVALID (`fill`, or a key or a value as for
+ * indelible_bytes_insert_batch), _NO_SPACE; the map is then as before.
+ *
+ * # Safety
+ *
+ * As for indelible_bytes_insert_batch.
+ */
+enum indelible_status indelible_bytes_bulk_load(const struct indelible_bytes *map,
+                                                const struct indelible_bytes_record *records,
+                                                size_t count,
+                                                double fill);
+
+/**
+ * Removes the records with keys from `first` on, up to but not including `end`, one by one, and writes how many there were to `count`. If `end` is
+ * null, all records from `first` on. If the call fails, some may have been removed, and nothing is written to `count`.
+ *
+ * # Safety
+ *
+ * `map` is open; `first_length` bytes can be read at `first` and, unless it is null, `end_length` at `end`; `count` can be written.
+ */
+enum indelible_status indelible_bytes_remove_range(const struct indelible_bytes *map,
+                                                   const uint8_t *first,
+                                                   size_t first_length,
+                                                   const uint8_t *end,
+                                                   size_t end_length,
+                                                   uint64_t *count);
 
 /**
  * Begins to write a value of `value_length` bytes for a key in parts, with indelible_bytes_writer_write. Nothing of it is seen before

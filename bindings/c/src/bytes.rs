@@ -265,23 +265,41 @@ pub unsafe extern "C" fn indelible_bytes_range(
 ) -> Status {
     guarded(|| {
         // SAFETY: the caller's, word for word.
-        let (map, first, cursor) = unsafe {
+        let (map, bounds, cursor) = unsafe {
             (
                 shared(map, "map")?,
-                elements(first, first_length, "first")?,
+                bounds(first, first_length, end, end_length)?,
                 place(cursor, "cursor")?,
             )
         };
-        let end = if end.is_null() {
-            Bound::Unbounded
-        } else {
-            // SAFETY: the caller's, word for word.
-            Bound::Excluded(unsafe { elements(end, end_length, "end")? })
-        };
-        let range = map.0.range::<&[u8]>((Bound::Included(first), end));
-        cursor.write(boxed(range));
+        cursor.write(boxed(map.0.range::<&[u8]>(bounds)));
         Ok(Status::Ok)
     })
+}
+
+/// Where a range begins and where it ends.
+type Bounds<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
+
+/// The keys from `first` on, up to but not including `end`; if that is null, all from `first` on.
+///
+/// # Safety
+///
+/// As for [`elements`], of both.
+pub(crate) unsafe fn bounds<'a>(
+    first: *const u8,
+    first_length: usize,
+    end: *const u8,
+    end_length: usize,
+) -> Result<Bounds<'a>, Failure> {
+    // SAFETY: the caller's, word for word.
+    let first = unsafe { elements(first, first_length, "first")? };
+    let end = if end.is_null() {
+        Bound::Unbounded
+    } else {
+        // SAFETY: the caller's, word for word.
+        Bound::Excluded(unsafe { elements(end, end_length, "end")? })
+    };
+    Ok((Bound::Included(first), end))
 }
 
 /// As indelible_bytes_range, but for the records whose keys begin with `prefix`.

@@ -9,6 +9,7 @@
 //! `include/indelible.h` is made from these files by cbindgen; the test `header` keeps it up to date.
 
 mod bytes;
+mod many;
 mod map;
 mod parts;
 mod pointers;
@@ -33,6 +34,10 @@ pub use bytes::{
     indelible_bytes_cursor_next, indelible_bytes_cursor_next_back, indelible_bytes_get,
     indelible_bytes_insert, indelible_bytes_insert_new, indelible_bytes_len, indelible_bytes_open,
     indelible_bytes_prefix, indelible_bytes_range, indelible_bytes_remove, indelible_bytes_update,
+};
+pub use many::{
+    BytesRecord, indelible_bytes_bulk_load, indelible_bytes_insert_batch,
+    indelible_bytes_remove_range,
 };
 pub use map::{
     MapHandle, Record, indelible_bulk_load, indelible_get, indelible_get_batch, indelible_insert,

@@ -343,3 +343,74 @@ fn cursors_readers_and_writers_outlive_their_map_and_their_pool() {
     assert_eq!(get(map, b"new", film.len()).1, film);
     close(pool, map);
 }
+
+fn record(key: &[u8], value: &[u8]) -> BytesRecord {
+    BytesRecord {
+        key: key.as_ptr(),
+        key_length: key.len(),
+        value: value.as_ptr(),
+        value_length: value.len(),
+    }
+}
+
+#[test]
+fn many_records_are_loaded_inserted_and_removed_at_once() {
+    let pool = in_memory();
+    let (_, map) = open(pool, c"names", None);
+    let keys: Vec<String> = (0..1_000).map(|number| format!("{number:04}")).collect();
+    let long = vec![7; 5_000];
+    let records: Vec<BytesRecord> = (keys.iter())
+        .map(|key| record(key.as_bytes(), &long))
+        .collect();
+    let too_long = vec![1; (64 << 10) + 1];
+    let null_key = BytesRecord {
+        key: null(),
+        ..records[0]
+    };
+    let (mut removed, mut count) = (9, 9);
+    // SAFETY: the map is open, arrays have so many records as is said, and the rest are literals and local variables.
+    unsafe {
+        let load = |records: &[BytesRecord], fill| {
+            indelible_bytes_bulk_load(map, records.as_ptr(), records.len(), fill)
+        };
+        let add = |records: &[BytesRecord]| {
+            indelible_bytes_insert_batch(map, records.as_ptr(), records.len())
+        };
+        let down: Vec<BytesRecord> = records.iter().rev().copied().collect();
+        for fill in [0.0, 1.1, f64::NAN] {
+            assert_eq!(load(&records, fill), Status::Invalid, "{fill}");
+        }
+        assert_eq!(load(&down, 0.7), Status::NotAscending);
+        assert_eq!(load(&[records[0], null_key], 0.7), Status::Invalid);
+        let last = record(&too_long, b"");
+        assert_eq!(load(&[records[0], last], 0.7), Status::Invalid);
+        assert_eq!(add(&[records[0], last]), Status::Invalid);
+        assert_eq!(add(&[records[0], null_key]), Status::Invalid);
+        let none = indelible_bytes_bulk_load(map, records.as_ptr(), usize::MAX, 0.7);
+        assert_eq!(none, Status::Invalid);
+        let null = indelible_bytes_insert_batch(map, null(), 1);
+        assert_eq!(null, Status::Invalid);
+        assert_eq!(indelible_bytes_len(map, &mut count), Status::Ok);
+        assert_eq!(count, 0);
+
+        assert_eq!(load(&records, 0.7), Status::Ok, "{}", last_error());
+        assert_eq!(load(&records, 0.7), Status::NotEmpty);
+        let [twice, again] = [record(b"", b"1"), record(b"", b"2")];
+        let added = add(&[twice, down[0], again]);
+        assert_eq!(added, Status::Ok, "{}", last_error());
+        assert_eq!(get(map, b"", 9).1, b"2");
+
+        let (first, end) = (b"0100".as_ptr(), b"0200".as_ptr());
+        let status = indelible_bytes_remove_range(map, first, 4, end, 4, &mut removed);
+        assert_eq!((status, removed), (Status::Ok, 100));
+        let status = indelible_bytes_remove_range(map, end, 4, first, 4, &mut removed);
+        assert_eq!((status, removed), (Status::Ok, 0));
+        let (first, end) = (b"09".as_ptr(), std::ptr::null());
+        let status = indelible_bytes_remove_range(map, first, 2, end, 0, &mut removed);
+        assert_eq!((status, removed), (Status::Ok, 100));
+        assert_eq!(indelible_bytes_len(map, &mut count), Status::Ok);
+        assert_eq!(count, 801);
+        assert_eq!(indelible_bytes_check(map), Status::Ok, "{}", last_error());
+    }
+    close(pool, map);
+}
