@@ -10,6 +10,9 @@
 #include <stdexcept>
 #include <string>
 
+// Share of a leaf that a bulk load fills: what the LB+-Tree's authors bulk load with before they measure inserts.
+constexpr double BULK_FILL = 0.7;
+
 inline void complain(const char* what)
 {
     fprintf(stderr, "indelible: %s: %s\n", what, indelible_last_error());

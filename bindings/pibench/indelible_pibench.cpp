@@ -20,9 +20,6 @@
 namespace
 {
 
-// Share of a leaf that a bulk load fills: what the LB+-Tree's authors bulk load with before they measure inserts.
-constexpr double BULK_FILL = 0.7;
-
 // The longest key and the longest value: the longest key of the C interface's maps of byte strings, whose values may have 1 GiB, and more
 // than a benchmark asks for.
 constexpr size_t MOST_BYTES = 64 << 10;

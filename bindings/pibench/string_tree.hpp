@@ -19,24 +19,20 @@ public:
     {
     }
 
-    // Neither `virtual` nor `override`, as in indelible_tree. The interface has no bulk load of byte strings: the records are
-    // inserted in their order, which fills leaves one after the other.
+    // Neither `virtual` nor `override`, as in indelible_tree.
     bool bulk_load(const char* data, size_t num_records, size_t key_sz, size_t value_sz)
     {
-        if (!fits(key_sz, value_sz) || !is_empty())
+        if (!fits(key_sz, value_sz))
             return false;
-        std::vector<const char*> records(num_records);
+        std::vector<indelible_bytes_record> records(num_records);
         for (auto& record : records)
         {
-            record = data;
+            record = {bytes(data), key_sz, bytes(data + key_sz), value_sz};
             data += key_sz + value_sz;
         }
-        const auto is_below = [key_sz](const char* a, const char* b) { return memcmp(a, b, key_sz) < 0; };
-        std::sort(records.begin(), records.end(), is_below);
-        for (const char* record : records)
-            if (!insert(record, key_sz, record + key_sz, value_sz))
-                return false;
-        return true;
+        std::sort(records.begin(), records.end(),
+                  [key_sz](auto& a, auto& b) { return memcmp(a.key, b.key, key_sz) < 0; });
+        return done(indelible_bytes_bulk_load(map_.get(), records.data(), records.size(), BULK_FILL));
     }
 
     bool find(const char* key, size_t sz, char* value_out) override
@@ -109,12 +105,6 @@ private:
         memcpy(record, key, key_sz);
         memcpy(record + key_sz, value, value_sz);
         return true;
-    }
-
-    bool is_empty() const
-    {
-        uint64_t count = 0;
-        return done(indelible_bytes_len(map_.get(), &count)) && count == 0;
     }
 
     pool_handle pool_; // closed after the map

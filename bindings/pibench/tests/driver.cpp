@@ -289,6 +289,11 @@ void byte_strings()
         CHECK(bulk_load(*t, data, 1000, 16, 8));
         CHECK(!bulk_load(*t, data, 1000, 16, 8)); // not empty any more
         CHECK(scan(t, high_first(0, 16), 2000, 24).size() == 24 * 1000);
+        // A key that comes twice: nothing is loaded.
+        const tree twice(create(options(16, 8)));
+        CHECK(!bulk_load(*twice, data + data.substr(0, 24), 1001, 16, 8));
+        CHECK(scan(twice, high_first(0, 16), 2000, 24).empty());
+        CHECK(bulk_load(*twice, "", 0, 16, 8));
     }
 }
 
