@@ -74,6 +74,26 @@
 #define INDELIBLE_BOX3 4
 
 /**
+ * An object that C cannot open: a map of other keys or values, or what a later version has made.
+ */
+#define INDELIBLE_OBJECT_OTHER 0
+
+/**
+ * A map from uint64_t to uint64_t: see indelible_map_open.
+ */
+#define INDELIBLE_OBJECT_MAP 1
+
+/**
+ * A map of byte strings: see indelible_bytes_open.
+ */
+#define INDELIBLE_OBJECT_BYTES 2
+
+/**
+ * A spatial index: see indelible_spatial_open.
+ */
+#define INDELIBLE_OBJECT_SPATIAL 3
+
+/**
  * What became of a call. Below zero: it failed.
  *
  * After a failure other than INDELIBLE_STATUS_PANIC a call that changes one record has changed nothing. One that changes
@@ -250,6 +270,50 @@ typedef struct indelible_spatial_record {
    */
   double distance;
 } indelible_spatial_record;
+
+/**
+ * What a pool is: 32 bytes.
+ */
+typedef struct indelible_stat {
+  /**
+   * Bytes of the file.
+   */
+  uint64_t file_bytes;
+  /**
+   * How many of them no object owns. What indelible_pool_shrink gives back may be more, since it merges nodes.
+   */
+  uint64_t free_bytes;
+  /**
+   * How often the pool has been opened.
+   */
+  uint64_t generation;
+  /**
+   * INDELIBLE_DURABILITY_PROCESS, _POWER_LOSS, or _INTERVAL plus milliseconds. A pool in memory survives nothing, and says _PROCESS.
+   */
+  uint32_t durability;
+  /**
+   * 1 if the pool had been closed before it was opened, or is new; 0 if it was left open by a process that ended.
+   */
+  uint32_t clean_at_open;
+} indelible_stat;
+
+/**
+ * An object of a pool: 72 bytes.
+ */
+typedef struct indelible_object {
+  /**
+   * Its name, which ends with a zero byte.
+   */
+  char name[64];
+  /**
+   * One of INDELIBLE_OBJECT_*.
+   */
+  uint32_t family;
+  /**
+   * Of a spatial index, INDELIBLE_POINT2 or another geometry; of other objects 0.
+   */
+  uint32_t geometry;
+} indelible_object;
 
 #ifdef __cplusplus
 extern "C" {
@@ -1071,6 +1135,31 @@ enum indelible_status indelible_object_rename(const struct indelible_pool *pool,
  */
 enum indelible_status indelible_object_drop(const struct indelible_pool *pool,
                                             const char *name);
+
+/**
+ * Writes what the pool is to `stat`.
+ *
+ * # Safety
+ *
+ * `pool` is open; `stat` can be written.
+ */
+enum indelible_status indelible_pool_stat(const struct indelible_pool *pool, struct indelible_stat *stat);
+
+/**
+ * Finds the object whose name comes next after `after` in the order of strcmp, and writes what it is to `object`; with null, the first one. Or
+ * returns INDELIBLE_STATUS_ABSENT and writes nothing if there is none. So all objects are found by
+ * `while (indelible_object_next(pool, name, &object) == INDELIBLE_STATUS_OK) name = object.name;` from a null `name` on.
+ *
+ * `after` may be the name in `object`. Objects that come or go meanwhile may or may not be found. An object whose name has a zero byte in it,
+ * which no name from C has, is left out.
+ *
+ * # Safety
+ *
+ * `pool` is open; `after` is null or ends with a zero byte; `object` can be written.
+ */
+enum indelible_status indelible_object_next(const struct indelible_pool *pool,
+                                            const char *after,
+                                            struct indelible_object *object);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -9,6 +9,7 @@
 //! `include/indelible.h` is made from these files by cbindgen; the test `header` keeps it up to date.
 
 mod bytes;
+mod facts;
 mod many;
 mod map;
 mod parts;
@@ -34,6 +35,10 @@ pub use bytes::{
     indelible_bytes_cursor_next, indelible_bytes_cursor_next_back, indelible_bytes_get,
     indelible_bytes_insert, indelible_bytes_insert_new, indelible_bytes_len, indelible_bytes_open,
     indelible_bytes_prefix, indelible_bytes_range, indelible_bytes_remove, indelible_bytes_update,
+};
+pub use facts::{
+    INDELIBLE_OBJECT_BYTES, INDELIBLE_OBJECT_MAP, INDELIBLE_OBJECT_OTHER, INDELIBLE_OBJECT_SPATIAL,
+    Object, Stat, indelible_object_next, indelible_pool_stat,
 };
 pub use many::{
     BytesRecord, indelible_bytes_bulk_load, indelible_bytes_insert_batch,

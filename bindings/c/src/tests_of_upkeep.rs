@@ -4,10 +4,10 @@ use crate::skipped::skipped;
 use crate::tests::{in_memory, last_error};
 use crate::*;
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, c_char};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 
 pub(crate) fn c_path(path: &Path) -> CString {
     CString::new(path.as_os_str().as_bytes()).unwrap()
@@ -50,6 +50,98 @@ fn objects_are_found_renamed_and_dropped() {
         assert_eq!(drop_named(c"b"), Status::Absent);
         assert_eq!(indelible_pool_close(pool), Status::Ok);
     }
+}
+
+#[test]
+fn objects_are_listed_in_the_order_of_their_names() {
+    let pool = in_memory();
+    let (map, mut bytes, mut index) = (map_of(pool, c"m"), null_mut(), null_mut());
+    let mut object = Object {
+        name: [1; 64],
+        family: 9,
+        geometry: 9,
+    };
+    let longest = CString::new(vec![b'z'; 63]).unwrap();
+    // SAFETY: the handles are open until they are closed, and the rest are strings, null, and local variables to write to.
+    unsafe {
+        // What C cannot open, and what it cannot name.
+        (*pool).0.map::<u64, u8>("k").unwrap();
+        (*pool).0.map::<u64, u64>("k\0l").unwrap();
+        indelible_bytes_open(pool, longest.as_ptr(), null(), &mut bytes);
+        indelible_spatial_open(pool, c"b".as_ptr(), INDELIBLE_BOX3, null(), &mut index);
+        let mut found = Vec::new();
+        let mut after = null();
+        // The name that is read lies in the object that is written.
+        let place = &raw mut object;
+        while indelible_object_next(pool, after, place) == Status::Ok {
+            after = (&raw const (*place).name).cast();
+            found.push((
+                CStr::from_ptr(after).to_owned(),
+                (*place).family,
+                (*place).geometry,
+            ));
+        }
+        let expected = [
+            (c"b", INDELIBLE_OBJECT_SPATIAL, INDELIBLE_BOX3),
+            (c"k", INDELIBLE_OBJECT_OTHER, 0),
+            (c"m", INDELIBLE_OBJECT_MAP, 0),
+            (&*longest, INDELIBLE_OBJECT_BYTES, 0),
+        ];
+        let expected = expected.map(|(name, family, geometry)| (name.to_owned(), family, geometry));
+        assert_eq!(found, expected);
+        let status = indelible_object_next(pool, c"c".as_ptr(), &mut object);
+        assert_eq!((status, object.name[0]), (Status::Ok, b'k' as c_char));
+        for status in [
+            indelible_object_next(null(), null(), &mut object),
+            indelible_object_next(pool, null(), null_mut()),
+            indelible_pool_stat(null(), null_mut()),
+            indelible_pool_stat(pool, null_mut()),
+        ] {
+            assert_eq!(status, Status::Invalid);
+        }
+        for status in [
+            indelible_map_close(map),
+            indelible_bytes_close(bytes),
+            indelible_spatial_close(index),
+            indelible_pool_close(pool),
+        ] {
+            assert_eq!(status, Status::Ok);
+        }
+    }
+}
+
+#[test]
+fn a_pool_says_what_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = c_path(&directory.path().join("a.pool"));
+    let stat_of = |pool| {
+        let mut stat = Stat {
+            file_bytes: 0,
+            free_bytes: u64::MAX,
+            generation: 0,
+            durability: 9,
+            clean_at_open: 9,
+        };
+        // SAFETY: an open pool, and a local variable to write to.
+        let status = unsafe { indelible_pool_stat(pool, &mut stat) };
+        assert_eq!(status, Status::Ok, "{}", last_error());
+        stat
+    };
+    let close = |pool| {
+        // SAFETY: the pool is open and not used again.
+        assert_eq!(unsafe { indelible_pool_close(pool) }, Status::Ok);
+    };
+    let (_, pool) = open(&path, INDELIBLE_DURABILITY_PROCESS);
+    let new = stat_of(pool);
+    assert_eq!(new.durability, INDELIBLE_DURABILITY_PROCESS);
+    assert_eq!(new.clean_at_open, 1);
+    assert!(new.file_bytes >= 2 << 20 && new.free_bytes < new.file_bytes);
+    close(pool);
+    let (_, pool) = open(&path, INDELIBLE_DURABILITY_POWER_LOSS_FORCED);
+    let again = stat_of(pool);
+    assert_eq!(again.durability, INDELIBLE_DURABILITY_POWER_LOSS);
+    assert_eq!(again.generation, new.generation + 1);
+    close(pool);
 }
 
 #[test]
@@ -121,6 +213,10 @@ fn a_pool_with_a_log_is_synced_and_backed_up() {
             indelible_insert(map, key, key);
         }
         assert_eq!(indelible_pool_sync(pool), Status::Ok);
+        let mut stat = std::mem::MaybeUninit::uninit();
+        assert_eq!(indelible_pool_stat(pool, stat.as_mut_ptr()), Status::Ok);
+        let durability = stat.assume_init().durability;
+        assert_eq!(durability, INDELIBLE_DURABILITY_INTERVAL + 10);
         let copied = indelible_pool_backup(pool, copy.as_ptr());
         assert_eq!(copied, Status::Ok, "{}", last_error());
         let again = indelible_pool_backup(pool, copy.as_ptr());

@@ -11,7 +11,7 @@ fn header_is_up_to_date() {
     let config = cbindgen::Config::from_file(home.join("cbindgen.toml")).unwrap();
     let mut made = Vec::new();
     let builder = [
-        "status", "pool", "map", "bytes", "many", "parts", "spatial", "upkeep",
+        "status", "pool", "map", "bytes", "many", "parts", "spatial", "upkeep", "facts",
     ]
     .iter()
     .map(|module| home.join(format!("src/{module}.rs")))
