@@ -134,7 +134,7 @@ typedef enum indelible_status {
   INDELIBLE_STATUS_LOCKED = -4,
   /**
    * The file cannot be used as wished: not a pool, of a newer format or another machine, open when the machine itself
-   * went down (the command `indelible check --salvage` makes a pool usable again if it finds it whole), or in memory
+   * went down (the command `indelible check --salvage POOL` makes a pool usable again if it finds it whole), or in memory
    * (tmpfs) where it is to survive power loss; or the map or the spatial index has another type, another kind or other
    * options.
    */

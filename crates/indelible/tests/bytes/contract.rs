@@ -300,7 +300,7 @@ fn a_bulk_load_ends_where_the_iterator_ends_first() {
         let mut comes = 0_u16;
         std::iter::from_fn(move || {
             comes += 1;
-            (comes % 21 != 0 && comes < 100).then_some(comes)
+            (!comes.is_multiple_of(21) && comes < 100).then_some(comes)
         })
     };
     let pool = Pool::in_memory().unwrap();
