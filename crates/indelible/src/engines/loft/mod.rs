@@ -34,7 +34,7 @@
 //!
 //! What an operation reaches first after an open it *touches* ([`recover`]): under a mutex, the node is validated, its blocks are claimed, it
 //! gets its part in DRAM, and a move that was under way is finished. Whatever operations do afterwards takes no lock, except the
-//! allocator's (`Space`) for a new block.
+//! allocator's (`Space`) for a new block, and, where the pool has no space, that of a compaction ([`compact`]).
 
 #[cfg(all(test, not(loom)))]
 pub(super) mod damage;

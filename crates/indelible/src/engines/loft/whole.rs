@@ -11,7 +11,8 @@
 //! | 7. The parent's child in DRAM is exchanged; who does that retires the node. | | |
 //!
 //! Every thread can do all of it: an operation that has to write where a slot is frozen or closed does, and so does one of many that come by. So nobody
-//! waits for a thread that has lost its core. An operation that only reads takes a frozen record for what it is as long as the move has no target. From step
+//! waits for a thread that has lost its core, but for one case: in a full pool, an operation that needs the target and finds no space for one waits a second at most for
+//! the thread that has begun the move, and so has blocks for it. An operation that only reads takes a frozen record for what it is as long as the move has no target. From step
 //! 5 on a key's slot in the node says nothing any more: the target has got all records, and what has been removed there since is forgotten when the
 //! target is moved in its turn.
 
@@ -114,8 +115,9 @@ impl Index {
         if !passed.is_multiple_of(PASSES_PER_MOVE) {
             return Ok(());
         }
-        // The operation may not need it.
-        unless_full(self.complete(node, moved, None))
+        // The operation may not need it, and so waits for nobody.
+        let decided = self.decide(node, moved, None);
+        unless_full(self.end_move(moved, decided))
     }
 
     /// Does what is left of a move. Afterwards the target is durable, and linked.
@@ -127,13 +129,18 @@ impl Index {
     ) -> Result<()> {
         let is_mover = prepared.is_some();
         let mut decided = self.decide(node, moved, prepared);
+        if is_mover && decided.is_err() {
+            moved.has_mover.store(false, Ordering::Release);
+        }
         if !is_mover && matches!(decided, Err(Error::NoSpace(_))) && wait_for_mover(moved) {
             decided = Ok(());
         }
+        self.end_move(moved, decided)
+    }
+
+    /// Links the target of a move, if there is one.
+    fn end_move(&self, moved: &Move, decided: Result<()>) -> Result<()> {
         if let Err(error) = decided {
-            if is_mover {
-                moved.has_mover.store(false, Ordering::Release);
-            }
             // COMMIT loft.move: `moved to`. An open after a clean close looks at the slots of this node only after this store; an open after a
             // crash does in any case.
             self.commit_link(moved.cell(), NO_LINK, HALTED, "loft.move");
