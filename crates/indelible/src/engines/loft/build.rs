@@ -33,8 +33,9 @@ const RECORDS_PER_PART: usize = 128;
 /// ascend make is not a chain that grows with their number: after 16 such nodes there is no key above.
 const OUTER_GROWTH: u64 = 16;
 
-/// Blocks of the smallest size that only compactions get: in a full pool of which many records have been removed, one block for a node with few
-/// records is enough to free the larger ones that the records lay in. A compaction frees an extent of the largest nodes with eight.
+/// Blocks of the smallest size that only compactions and moves get: in a full pool of which many records have been removed, one block for a node with few
+/// records is enough to free the larger ones that the records lay in. A compaction frees an extent of the largest nodes with eight. And a record that is
+/// copied for a move must find a place: until it has, its key cannot be removed.
 pub(super) const SPARED_BLOCKS: usize = sized(16, 0);
 
 /// Parts of the inner node that fills the smallest block, as a power of two.
@@ -503,9 +504,9 @@ impl Index {
     }
 
     /// An empty bucket, which is durable after the next fence.
-    pub(super) fn new_bucket(&self, level: u32) -> Result<Block> {
+    pub(super) fn new_bucket(&self, level: u32, has_spared: bool) -> Result<Block> {
         let bytes = bucket_bytes(level);
-        let offset = self.alloc(bytes, false)?;
+        let offset = self.alloc(bytes, has_spared)?;
         let block = self.block_at(offset, bytes);
         let mut image = vec![BUCKET_MARK | bytes, NO_LINK];
         (0..bucket_slots(bytes)).for_each(|_| image.extend([bare(state::EMPTY), 0]));

@@ -155,7 +155,7 @@ impl Index {
                     }
                 }
                 Found::NoRoom(link, place, level) => {
-                    self.add_room(node, link, place, level)?;
+                    self.add_room(node, link, (place, level), true)?;
                 }
                 Found::Closed => (child, _) = self.successor(node, None)?,
                 Found::Damaged => return Err(never_written(node)),

@@ -118,7 +118,7 @@ impl Index {
                     if carried.is_none() && !matches!(decide(None), Decision::Put(_)) {
                         return Ok(None);
                     }
-                    self.add_room(node, link, place, level)?;
+                    self.add_room(node, link, (place, level), carried.is_some())?;
                 }
                 Found::Frozen(value) => (child, carried) = self.successor(node, Some(value))?,
                 Found::Closed => (child, carried) = self.successor(node, carried)?,

@@ -151,31 +151,31 @@ impl Index {
         self.create(inner, index)
     }
 
-    /// Adds a bucket behind a link that leads nowhere; in a node that is moved, closes the link.
+    /// Adds a bucket behind a link that leads nowhere; in a node that is moved, closes the link. `has_spared`: see [`Plan`].
     pub(super) fn add_room(
         &self,
         node: &Node,
         link: &AtomicPtr<Bucket>,
-        place: Where<'_>,
-        level: u32,
+        (place, level): (Where<'_>, u32),
+        has_spared: bool,
     ) -> Result<()> {
         if load_move(&node.moving).is_some() {
             self.close_link(link);
             return Ok(());
         }
-        self.add_bucket(node, link, place, level)
+        self.add_bucket(node, link, (place, level), has_spared)
     }
 
     fn add_bucket(
         &self,
         node: &Node,
         link: &AtomicPtr<Bucket>,
-        place: Where<'_>,
-        level: u32,
+        (place, level): (Where<'_>, u32),
+        has_spared: bool,
     ) -> Result<()> {
         #[cfg(all(test, not(loom)))]
         super::tests::reached(Moment::RoomIsWanted)?;
-        let block = self.new_bucket(level)?;
+        let block = self.new_bucket(level, has_spared)?;
         self.pm.fence();
         let (offset, bytes) = (block.offset, block.bytes);
         let bucket = Box::into_raw(Box::new(Bucket::new(block, false)));
