@@ -34,9 +34,10 @@ const RECORDS_PER_PART: usize = 128;
 const OUTER_GROWTH: u64 = 16;
 
 /// Blocks of the smallest size that only compactions and moves get: in a full pool of which many records have been removed, one block for a node with few
-/// records is enough to free the larger ones that the records lay in. A compaction frees an extent of the largest nodes with eight. And a record that is
-/// copied for a move must find a place: until it has, its key cannot be removed.
-pub(super) const SPARED_BLOCKS: usize = sized(16, 0);
+/// records is enough to free the larger ones that the records lay in. They are to suffice until a whole extent is free: it has eight of the largest nodes, and a
+/// compaction replaces nodes in the order of their keys, wherever they lie. And a record that is copied for a move must find a place: until it has, its key cannot
+/// be removed. 64 KiB.
+pub(super) const SPARED_BLOCKS: usize = sized(256, 0);
 
 /// Parts of the inner node that fills the smallest block, as a power of two.
 const LEAST_LOG_PARTS: u32 = sized(4, 1) as u32;
@@ -192,8 +193,10 @@ impl Index {
         records: &[Record],
         plan: &Plan<'_>,
     ) -> Result<(Child, u64)> {
-        let fitted = self.fitted(built, range.0, records.len(), plan);
-        if let Some(layout) = self.lay_out(range, records, &fitted) {
+        let (fitted, is_held) = self.fitted(built, range.0, records.len(), plan);
+        // What was divided before is divided again if none of its blocks has room for all.
+        let is_divided = built.holds_blocks() && !is_held && records.len() > LEAST_TO_DIVIDE;
+        if !is_divided && let Some(layout) = self.lay_out(range, records, &fitted) {
             return self.write_node(built, range, records, &fitted, layout);
         }
         let shape = self.divide(range, records, plan);
@@ -204,8 +207,14 @@ impl Index {
         self.build_inner(built, range, shape, records, &of_children)
     }
 
-    /// The plan of a data node, such that the node gets one of the blocks that are held, if there are any that are large enough.
-    fn fitted<'p>(&self, built: &Built<'_>, low: u64, records: usize, plan: &Plan<'p>) -> Plan<'p> {
+    /// The plan of a data node, such that the node gets one of the blocks that are held, if there are any that are large enough; and whether there are.
+    fn fitted<'p>(
+        &self,
+        built: &Built<'_>,
+        low: u64,
+        records: usize,
+        plan: &Plan<'p>,
+    ) -> (Plan<'p>, bool) {
         let wanted = self.bytes_for_node(low, records, plan);
         let mut plan = *plan;
         let dense = Plan {
@@ -226,7 +235,7 @@ impl Index {
                 plan.expansion = (plan.expansion - 5).max(LEAST_EXPANSION);
             }
         }
-        plan
+        (plan, best.is_some())
     }
 
     /// Whether data nodes below the largest have blocks of this size.
